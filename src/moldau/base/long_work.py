@@ -7,7 +7,6 @@ An unexpected exception in any turn ends the work and goes to `on_fault`. What t
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Generic, TypeVar
 
 from moldau.base.loop_watch import name_of
@@ -34,8 +33,6 @@ class LongWork(Generic[R]):
         self._on_done = on_done
         self._on_fault = on_fault
         self._is_in_step = False
-        self.took_s = 0.0
-        """The time of all turns that were run here, and of work in threads that they waited for."""
         self.__qualname__ = name_of(steps)  # by which the loop watch names slow turns
 
     @property
@@ -59,19 +56,17 @@ class LongWork(Generic[R]):
         steps = self._steps
         if steps is None:
             return
-        began_s = perf_counter()
         self._is_in_step = True
         try:
-            awaited = next(steps)
+            awaited = self._step(steps)
         except StopIteration as done:
-            self._end(began_s)
+            self._end()
             self._conclude(done.value)
         except Exception as fault:
-            self._end(began_s)
+            self._end()
             self._on_fault(fault)
         else:
             self._is_in_step = False
-            self.took_s += perf_counter() - began_s
             if self._steps is None:
                 steps.close()
             else:
@@ -84,13 +79,14 @@ class LongWork(Generic[R]):
         else:
             awaited.then(self._on_awaited)
 
+    def _step(self, steps: WaitingSteps[R]) -> Promise[float] | None:
+        return next(steps)
+
     def _on_awaited(self, took_s: float) -> None:
-        self.took_s += took_s
         self._soon(self)
 
-    def _end(self, began_s: float) -> None:
+    def _end(self) -> None:
         self._is_in_step = False
-        self.took_s += perf_counter() - began_s
         self._steps = None
 
     def _conclude(self, result: R) -> None:

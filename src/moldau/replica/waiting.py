@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from moldau.base.clock import Timer, Timers
 from moldau.base.long_work import LongWork, Soon
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
+from moldau.base.turns import CALLS_A_TURN
 from moldau.replica.sessions import CONSUMER, FetchSession
 
 R = TypeVar("R")
@@ -18,8 +19,6 @@ Collect = Callable[[bool], Steps[R | None]]
 must return a response."""
 Missing = Callable[[], int]
 """Returns how many bytes the last attempt lacked."""
-FETCHES_A_TURN: Final = 50
-"""Waiting fetches that look at the log again in one turn of the loop: thousands may wait for one partition."""
 
 
 class ParkedFetches(Generic[R]):
@@ -58,7 +57,7 @@ class ParkedFetches(Generic[R]):
 
     def _try_some(self) -> None:
         """Let the next woken fetches look at the log again."""
-        for _ in range(min(len(self._woken), FETCHES_A_TURN)):
+        for _ in range(min(len(self._woken), CALLS_A_TURN)):
             self._woken.popleft().try_again()
         self._is_trying = bool(self._woken)
         if self._woken:

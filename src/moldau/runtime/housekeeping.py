@@ -15,6 +15,7 @@ from moldau.base.loop_watch import name_of
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
+from moldau.base.turns import DELETED_A_TURN, LISTED_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.log.checkpoint_files import Checkpoint
 from moldau.log.store import LogStore
 from moldau.replica.flushing import Flusher
@@ -24,12 +25,6 @@ from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.own_work import OwnWork
 
 log = logging.getLogger("moldau.housekeeping")
-RETAINED_A_TURN: Final = 100
-"""Partitions that retention looks at in one turn of the loop: the first pass after a start reads their indexes."""
-DELETED_A_TURN: Final = 5
-"""Segments that retention deletes in one turn: each takes several renames, and a busy disk is slow with them."""
-LOOKED_AT_A_TURN: Final = 800
-"""Partitions whose memory is looked at, in less than a millisecond."""
 TURN_MS: Final = 5
 """A turn ends earlier if it has taken so long, as on a slow disk: an active segment that is deleted is rolled first, in
 some twenty file operations."""
@@ -94,7 +89,7 @@ class Housekeeping:
 
     def retain(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Delete expired segments; then remove the files of segments that were deleted before."""
-        self._visit(self.delete_expired, RETAINED_A_TURN, lambda: self.purge(run_in_thread, on_fault))
+        self._visit(self.delete_expired, SLOW_ITEMS_A_TURN, lambda: self.purge(run_in_thread, on_fault))
 
     def _visit(
         self,
@@ -132,7 +127,7 @@ class Housekeeping:
 
     def delete_expired(self, partition: Partition) -> int:
         """Delete the expired segments of a partition, as many as fit in a turn. Return as how many of the
-        `RETAINED_A_TURN` it counts; 0 is one.
+        `SLOW_ITEMS_A_TURN` it counts; 0 is one.
 
         A full disk or too many open files do not stop the node: the segments are still expired at the next call.
         """
@@ -150,7 +145,7 @@ class Housekeeping:
             self._shortages(f"{partition.name}: expired segments are not deleted, retried later", fault)
         if deleted:
             log.info("%s: %d segments deleted by retention", partition.name, deleted)
-        return RETAINED_A_TURN if is_over else deleted * RETAINED_A_TURN // DELETED_A_TURN
+        return SLOW_ITEMS_A_TURN if is_over else deleted * SLOW_ITEMS_A_TURN // DELETED_A_TURN
 
     def purge(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Remove the files whose deletion delay is over."""
@@ -180,7 +175,7 @@ class Housekeeping:
             if log.end_offset != log.recovery_point and log.flush_due(now_ms):
                 self._flusher.request(partition)
 
-        self._visit(flush_if_due, LOOKED_AT_A_TURN)
+        self._visit(flush_if_due, LISTED_A_TURN)
 
     def expire_producers(self) -> None:
         now_ms, expiration_ms = self._clock.now_ms(), self._producer_id_expiration_ms()
@@ -188,7 +183,7 @@ class Housekeeping:
         def expire(partition: Partition) -> None:
             partition.log.producers.expire(now_ms, expiration_ms)
 
-        self._visit(expire, LOOKED_AT_A_TURN)
+        self._visit(expire, LISTED_A_TURN)
 
 
 def _report_fault(fault: StorageFault | None, on_fault: Callable[[StorageFault], None]) -> StorageFault | None:

@@ -26,21 +26,22 @@ class OwnWork:
     """The `Timers` of a node's own work. Not for requests: a fault there concerns one client."""
 
     def __init__(self, timers: Timers, on_fault: Callable[[Exception], None]) -> None:
-        self._timers = timers
+        self.timers = timers
+        """For calls that report their faults themselves, because they are made for nearly every request."""
         self.on_fault = on_fault
 
     def soon(self, call: Callable[[], None]) -> None:
-        self._timers.soon(self.guard(call))
+        self.timers.soon(self.guard(call))
 
     def after_ms(self, delay_ms: int, call: Callable[[], None]) -> Timer:
-        return self._timers.after_ms(delay_ms, self.guard(call))
+        return self.timers.after_ms(delay_ms, self.guard(call))
 
     def long_work(
         self, steps: WaitingSteps[R], on_done: Callable[[R], object] = _ignore, soon: Soon | None = None
     ) -> LongWork[R]:
         """Return work that has not begun. Call it to run the first step now; each further one comes in a later turn of
         the loop, or when `soon` makes the call."""
-        return LongWork(soon or self._timers.soon, steps, on_done, self.on_fault)
+        return LongWork(soon or self.timers.soon, steps, on_done, self.on_fault)
 
     def guard(self, call: Callable[P, object]) -> Callable[P, None]:
         """Return `call` for others who call it, such as a promise of the response of another node."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from moldau.base.clock import Timers
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise, resolved
 from moldau.client.peers import Peer
-from moldau.runtime.own_work import OwnWork
 
 
 def at_once(work: Callable[[], None]) -> Promise[StorageFault | None]:
@@ -21,16 +19,6 @@ def at_once(work: Callable[[], None]) -> Promise[StorageFault | None]:
     except Exception as fault:
         raise AssertionError(f"any other fault in a thread stops a node: {fault!r}") from fault
     return resolved(None)
-
-
-def own_work(timers: Timers) -> OwnWork:
-    """Return what runs a node's own work, for one part of a node: an unexpected exception is raised to whoever runs the
-    timers."""
-    return OwnWork(timers, _raise)
-
-
-def _raise(fault: Exception) -> None:
-    raise fault
 
 
 class NoPeers:

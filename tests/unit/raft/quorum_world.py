@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from memory_raft_log import MemoryRaftLog, MemoryStateStore
+from raised_faults import raise_fault
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
@@ -119,7 +120,7 @@ class Node:
         )
         disk = _Disk(self, node_timers)
         self.driver = QuorumDriver(
-            quorum, _Peers(self, node_timers), clock, node_timers, disk, disk.run_in_thread, _raise
+            quorum, _Peers(self, node_timers), clock, node_timers, disk, disk.run_in_thread, raise_fault
         )
         self.driver.add_listener(self)
         self.driver.start()
@@ -365,7 +366,3 @@ class World:
 
     def leaders(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.driver is not None and node.driver.is_leader]
-
-
-def _raise(fault: Exception) -> None:
-    raise fault

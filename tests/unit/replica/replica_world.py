@@ -12,6 +12,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from raised_faults import own_work
+
 from moldau.base.counters import Counters
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.persistent_map import PersistentMap
@@ -47,7 +49,7 @@ from moldau.server.handlers.produce import Produce
 from moldau.server.router import Router
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
-from moldau.testing.ports import at_once, own_work
+from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from in_memory_node import batch, error_of
+from raised_faults import own_work
 from replica_world import TOPIC_ID, Call, Node, World
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -14,7 +15,6 @@ from moldau.replica.partition import ACKS_ALL
 from moldau.runtime.broker import leader_lease
 from moldau.runtime.broker.leader_lease import CHECK_INTERVAL_MS, LeaderLease
 from moldau.testing.clock import START_MS
-from moldau.testing.ports import own_work
 
 SESSION_MS = 3_000
 LEASE_MS = 2_700
@@ -178,7 +178,7 @@ def test_a_check_of_many_partitions_ends_before_the_next_begins() -> None:
     world = World(partitions=6, fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000)
     node = world.nodes[1]
     timers = SlowTurns(node)
-    with patch.object(leader_lease, "PARTITIONS_A_TURN", 1):
+    with patch.object(leader_lease, "ITEMS_A_TURN", 1):
         lease = LeaderLease(node.partitions, node.replication, WAIT_MS, own_work(timers), lambda: None)
         lease.renew(world.clock.monotonic_ms(), SESSION_MS)
         world.run(100)

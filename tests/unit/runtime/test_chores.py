@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from raised_faults import own_work
 
 from moldau.runtime.chores import INTERVAL_MS_MIN, Chores
 from moldau.testing.clock import FakeClock, FakeTimers
-from moldau.testing.ports import own_work
 
 
 @pytest.mark.parametrize("interval_ms", [0, 1])

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from raised_faults import own_work
 
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
+from moldau.base.turns import LAID_OUT_A_TURN
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
-from moldau.runtime.broker.chunked_layout import AT_ONCE_MAX, PARTITIONS_A_TURN, ChunkedLayout
+from moldau.runtime.broker.chunked_layout import AT_ONCE_MAX, ChunkedLayout
 from moldau.testing.clock import FakeTimers
-from moldau.testing.ports import own_work
 
 STATE = PartitionState((1,), (1,), 1, 0, 0)
 Partition = tuple[str, int]
@@ -95,7 +96,7 @@ def harness() -> LayoutHarness:
     return LayoutHarness()
 
 
-MANY = [f"t{number:04}" for number in range(AT_ONCE_MAX + PARTITIONS_A_TURN)]
+MANY = [f"t{number:04}" for number in range(AT_ONCE_MAX + LAID_OUT_A_TURN)]
 
 
 def test_a_small_change_is_passed_on_at_once(harness: LayoutHarness) -> None:
@@ -108,20 +109,20 @@ def test_a_large_change_is_passed_on_in_turns_each_topic_once(harness: LayoutHar
     harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
     assert harness.topics() == []
     harness.timers.run_one_soon()
-    assert len(harness.topics()) == PARTITIONS_A_TURN
+    assert len(harness.topics()) == LAID_OUT_A_TURN
     harness.timers.run_soon()
     assert harness.topics() == MANY
-    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == PARTITIONS_A_TURN
+    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == LAID_OUT_A_TURN
 
 
 def test_a_large_topic_is_split(harness: LayoutHarness) -> None:
-    count = 10 * PARTITIONS_A_TURN + 3
+    count = 10 * LAID_OUT_A_TURN + 3
     harness.chunks.on_image(image(["a", "b"], count), Changes(changed(["a", "b"], count)))
     harness.timers.run_one_soon()
-    assert harness.partitions() == [("a", index) for index in range(PARTITIONS_A_TURN)]
+    assert harness.partitions() == [("a", index) for index in range(LAID_OUT_A_TURN)]
     harness.timers.run_soon()
     assert harness.partitions() == [(name, index) for name in "ab" for index in range(count)]
-    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == PARTITIONS_A_TURN
+    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == LAID_OUT_A_TURN
 
 
 def test_later_changes_pass_on_the_latest_image(harness: LayoutHarness) -> None:
@@ -135,12 +136,12 @@ def test_later_changes_pass_on_the_latest_image(harness: LayoutHarness) -> None:
 
 
 def test_partitions_of_a_deleted_topic_are_removed_in_turns(harness: LayoutHarness) -> None:
-    count = 4 * PARTITIONS_A_TURN + 1
+    count = 4 * LAID_OUT_A_TURN + 1
     (gone,) = image(["a"], count).topics.values()
     harness.chunks.on_image(image([]), Changes(removed=[gone]))
-    assert harness.removed_in_turns == [PARTITIONS_A_TURN]
+    assert harness.removed_in_turns == [LAID_OUT_A_TURN]
     harness.timers.run_soon()
-    assert harness.removed_in_turns == [*[PARTITIONS_A_TURN] * 4, 1]
+    assert harness.removed_in_turns == [*[LAID_OUT_A_TURN] * 4, 1]
 
 
 def test_nothing_is_passed_on_after_a_stop(harness: LayoutHarness) -> None:
@@ -150,7 +151,7 @@ def test_nothing_is_passed_on_after_a_stop(harness: LayoutHarness) -> None:
     harness.chunks.stop()
     harness.timers.run_soon()
     harness.chunks.on_image(image(["late"]), Changes(changed(["late"])))
-    assert len(harness.topics()) == PARTITIONS_A_TURN
+    assert len(harness.topics()) == LAID_OUT_A_TURN
 
 
 def test_when_done_calls_each_callback_once(harness: LayoutHarness) -> None:
@@ -167,14 +168,14 @@ def test_when_done_calls_each_callback_once(harness: LayoutHarness) -> None:
 def test_a_chunk_is_passed_on_when_its_files_are_created(harness: LayoutHarness) -> None:
     harness.files.new = {(name, 0) for name in MANY}
     harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    for count in range(0, len(MANY), PARTITIONS_A_TURN):
+    for count in range(0, len(MANY), LAID_OUT_A_TURN):
         harness.timers.run_soon()
         assert len(harness.topics()) == count
-        assert len(harness.files.being_created) == PARTITIONS_A_TURN
+        assert len(harness.files.being_created) == LAID_OUT_A_TURN
         harness.files.finish()
     assert harness.topics() == MANY
     assert harness.timers.run_soon() == 0
-    assert harness.files.discarded == len(MANY) // PARTITIONS_A_TURN
+    assert harness.files.discarded == len(MANY) // LAID_OUT_A_TURN
 
 
 def test_a_small_change_does_not_wait_for_the_files_of_a_large_one(harness: LayoutHarness) -> None:
@@ -222,7 +223,7 @@ def test_changes_that_need_no_files_do_not_wait_for_the_thread(harness: LayoutHa
     harness.files.new = {(name, 0) for name in big}
     harness.chunks.on_image(image(big), Changes(changed(big)))
     harness.timers.run_soon()
-    (gone,) = image(["gone"], 3 * PARTITIONS_A_TURN).topics.values()
+    (gone,) = image(["gone"], 3 * LAID_OUT_A_TURN).topics.values()
     harness.chunks.on_image(image([*big, *MANY]), Changes(changed(MANY), [gone]))
     harness.timers.run_soon()
     assert harness.topics() == MANY

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from moldau.base.errors import MalformedData
-from moldau.metadata.apply import RECORDS_A_TURN
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import TopicRecord, encode_record
 from moldau.raft.snapshots import SnapshotId
@@ -17,7 +17,7 @@ from moldau.testing.clock import FakeTimers
 from moldau.wire.batch import BatchHeader, read_header
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
-MANY = 2 * RECORDS_A_TURN
+MANY = 2 * ITEMS_A_TURN
 
 
 def topic(number: int) -> bytes:
@@ -31,7 +31,7 @@ class ShortLog:
         self.start_offset = 0
         self.snapshot: SnapshotId | None = None
         self.is_damaged = False
-        self.damaged_from = RECORDS_A_TURN + 1
+        self.damaged_from = ITEMS_A_TURN + 1
         self._batches: list[memoryview] = []
 
     def adopt(self, end_offset: int) -> None:

@@ -9,11 +9,13 @@ from typing import cast
 
 import pytest
 from in_memory_node import NODE_ID, InMemoryNode
+from raised_faults import own_work
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
-from moldau.metadata.apply import RECORDS_A_TURN, Changes
+from moldau.base.turns import ITEMS_A_TURN
+from moldau.metadata.apply import Changes
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.producer_ids import decide_allocate
 from moldau.metadata.current import CurrentImage
@@ -23,7 +25,6 @@ from moldau.runtime.controller.active import Controller
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.testing.clock import FakeTimers
-from moldau.testing.ports import own_work
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader, split_batches
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -246,7 +247,7 @@ def many_configs(node: InMemoryNode, names: list[str]) -> Promise[str]:
     )
 
 
-LONG = [f"topic-{number}" for number in range(3 * RECORDS_A_TURN)]
+LONG = [f"topic-{number}" for number in range(3 * ITEMS_A_TURN)]
 
 
 def test_a_long_decision_takes_several_turns_and_is_one_batch(node: InMemoryNode) -> None:

@@ -83,18 +83,18 @@ def end_the_lease(node: InMemoryNode, _: Housekeeping) -> None:
 
 PASSES = {
     "retention": Pass(
-        lambda _, it: it.retain(at_once, pytest.fail), (housekeeping, "RETAINED_A_TURN"), Partition, "delete_expired"
+        lambda _, it: it.retain(at_once, pytest.fail), (housekeeping, "SLOW_ITEMS_A_TURN"), Partition, "delete_expired"
     ),
-    "flush": Pass(lambda _, it: it.flush_by_time(), (housekeeping, "LOOKED_AT_A_TURN"), Log, "flush_due"),
-    "producers": Pass(lambda _, it: it.expire_producers(), (housekeeping, "LOOKED_AT_A_TURN"), Producers, "expire"),
+    "flush": Pass(lambda _, it: it.flush_by_time(), (housekeeping, "LISTED_A_TURN"), Log, "flush_due"),
+    "producers": Pass(lambda _, it: it.expire_producers(), (housekeeping, "LISTED_A_TURN"), Producers, "expire"),
     "checkpoints": Pass(
         lambda _, it: it.write_checkpoints(at_once, pytest.fail),
-        (store, "LOGS_A_STEP"),
+        (store, "ITEMS_A_TURN"),
         Housekeeping,
         "_high_watermark",
     ),
-    "purge": Pass(lambda _, it: it.purge(at_once, pytest.fail), (store, "LOGS_A_STEP"), Log, "take_deletable"),
-    "lease": Pass(end_the_lease, (leader_lease, "PARTITIONS_A_TURN"), LeaderLease, "_check_partition"),
+    "purge": Pass(lambda _, it: it.purge(at_once, pytest.fail), (store, "ITEMS_A_TURN"), Log, "take_deletable"),
+    "lease": Pass(end_the_lease, (leader_lease, "ITEMS_A_TURN"), LeaderLease, "_check_partition"),
 }
 
 
@@ -300,7 +300,6 @@ def test_work_that_waits_goes_on_when_its_promise_is_done() -> None:
     promise.complete(1.5)
     timers.run_soon()
     assert results == ["done"]
-    assert work.took_s >= 1.5
 
 
 def test_an_error_in_a_later_turn_of_a_waiting_fetch_closes_the_connection(
@@ -310,7 +309,7 @@ def test_an_error_in_a_later_turn_of_a_waiting_fetch_closes_the_connection(
     node.create_topic("a", 3)
     node.timers.run_soon()
     answer = parked(fetch(node, {("a", index): 0 for index in range(3)}, wait_ms=500))
-    monkeypatch.setattr(fetch_answer, "PARTITIONS_A_TURN", 1)
+    monkeypatch.setattr(fetch_answer, "ITEMS_A_TURN", 1)
     added = 0
 
     def fail(*_: object) -> None:
@@ -330,7 +329,7 @@ def test_an_error_in_a_later_turn_of_a_waiting_fetch_closes_the_connection(
 
 def test_an_error_in_a_later_turn_of_the_check_for_laggards_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only partitions with several replicas have one: the node gets two that it does not have."""
-    monkeypatch.setattr(isr_changes, "PARTITIONS_A_TURN", 1)
+    monkeypatch.setattr(isr_changes, "ITEMS_A_TURN", 1)
     node = InMemoryNode(static={"replica.lag.time.max.ms": "4"}).start()
     checked, broken = Mock(), Mock()
     broken.reevaluate_isr.side_effect = Unexpected

@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping
 import pytest
 from fetch_requests import Key, fetch, immediate, parked, partition_results
 from in_memory_node import InMemoryNode, batch
+from raised_faults import own_work
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
+from moldau.base.turns import DELETED_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoints import decode_offsets, encode_offsets
 from moldau.log.epochs import LeaderEpochs
 from moldau.replica.partition import Partition
-from moldau.runtime.housekeeping import DELETED_A_TURN, RETAINED_A_TURN, TURN_MS, Housekeeping
+from moldau.runtime.housekeeping import TURN_MS, Housekeeping
 from moldau.testing.clock import FakeTimers
-from moldau.testing.ports import at_once, own_work
+from moldau.testing.ports import at_once
 
 DAY_MS = 24 * 3600 * 1000
 A: Key = ("a", 0)
@@ -43,8 +45,8 @@ def retain(housekeeping: Housekeeping) -> None:
 
 
 def test_retention_checks_some_partitions_a_turn_and_skips_deleted_ones(node: InMemoryNode) -> None:
-    node.create_topic("a", 2 * RETAINED_A_TURN, retention_ms="1000")
-    partitions = [node.partitions.get("a", index) for index in range(2 * RETAINED_A_TURN)]
+    node.create_topic("a", 2 * SLOW_ITEMS_A_TURN, retention_ms="1000")
+    partitions = [node.partitions.get("a", index) for index in range(2 * SLOW_ITEMS_A_TURN)]
     for partition in partitions:
         node.append("a", partition.name.partition)
         partition.log.roll(node.clock.now_ms())
@@ -54,10 +56,10 @@ def test_retention_checks_some_partitions_a_turn_and_skips_deleted_ones(node: In
     housekeeping.retain(at_once, pytest.fail)
     housekeeping.retain(at_once, pytest.fail)
     started = [partition.log.start_offset for partition in partitions]
-    assert sorted(started) == [0] * (2 * RETAINED_A_TURN - DELETED_A_TURN) + [1] * DELETED_A_TURN
+    assert sorted(started) == [0] * (2 * SLOW_ITEMS_A_TURN - DELETED_A_TURN) + [1] * DELETED_A_TURN
     deleted = partitions[started.index(0)]
     deleted.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert timers.run_soon() == 2 * RETAINED_A_TURN / DELETED_A_TURN - 1
+    assert timers.run_soon() == 2 * SLOW_ITEMS_A_TURN / DELETED_A_TURN - 1
     assert [partition for partition in partitions if partition.log.start_offset == 0] == [deleted]
 
 
@@ -130,7 +132,7 @@ def test_a_turn_of_retention_ends_within_a_partition_if_each_segment_takes_long(
 
 
 def test_a_stop_ends_a_pass_of_retention(node: InMemoryNode) -> None:
-    node.create_topic("a", 2 * RETAINED_A_TURN, retention_ms="1000")
+    node.create_topic("a", 2 * SLOW_ITEMS_A_TURN, retention_ms="1000")
     timers = FakeTimers()
     housekeeping = housekeeping_of(node, timers)
     housekeeping.retain(at_once, pytest.fail)

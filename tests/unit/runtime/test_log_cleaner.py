@@ -15,14 +15,13 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.turns import DELETED_A_TURN, SEGMENTS_READ_A_TURN
 from moldau.log import checkpoints, compaction, layout
 from moldau.log.log import Log
 from moldau.log.producer_snapshot import decode_snapshot, encode_snapshot
 from moldau.runtime.cleaning import cleaner
-from moldau.runtime.cleaning.cleaner import SEGMENTS_READ_A_TURN
 from moldau.runtime.cleaning.ports import CleaningFailed
 from moldau.runtime.cleaning.settings import CleanerSettings, cleaner_settings
-from moldau.runtime.housekeeping import DELETED_A_TURN
 from moldau.wire.batch import split_batches
 from moldau.wire.records import decode_records
 

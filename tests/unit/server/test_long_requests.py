@@ -263,7 +263,7 @@ def test_creating_many_topics_computes_their_configs_once() -> None:
 
 
 def test_groups_with_many_members_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moldau.server.handlers.groups.consumer.GROUPS_A_TURN", 4)
+    monkeypatch.setattr("moldau.server.handlers.groups.consumer.CHANGES_A_TURN", 4)
     node = CoordinatorNode()
     for group_id in ("g", "h"):
         for member_id in ("m", "n"):

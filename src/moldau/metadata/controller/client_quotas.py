@@ -11,6 +11,7 @@ from typing import Final
 from moldau.base.config_def import INT_MAX, LONG_MAX
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ClientQuotaRecord, QuotaEntity
@@ -32,7 +33,6 @@ from moldau.wire.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 
-QUOTAS_A_TURN: Final = 500
 ENTITY_COST: Final = 3
 """An entity takes as long to decide as so many of its quotas."""
 RECORDS_MAX: Final = 10_000
@@ -44,7 +44,7 @@ FRACTION_MAX: Final = 1e-6
 def decide_alter_client_quotas(
     image: MetadataImage, request: AlterClientQuotasRequest
 ) -> Steps[Decision[AlterClientQuotasResponse]]:
-    turn = TurnItems(QUOTAS_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     if sum(len(entry.ops) for entry in request.entries) > RECORDS_MAX:
         refusal = KafkaError(ErrorCode.POLICY_VIOLATION, f"More than {RECORDS_MAX} quotas in one request.")
         refused: list[ResponseEntryData] = []

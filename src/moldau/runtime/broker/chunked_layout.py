@@ -13,6 +13,7 @@ from itertools import islice, repeat
 from typing import Final, Protocol
 
 from moldau.base.promise import Promise
+from moldau.base.turns import LAID_OUT_A_TURN
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import ImageListener
 from moldau.metadata.image import MetadataImage
@@ -20,7 +21,6 @@ from moldau.runtime.own_work import OwnWork
 
 PartitionSet = dict[tuple[str, int], None]
 """Topics and indexes, in their order."""
-PARTITIONS_A_TURN: Final = 16
 AT_ONCE_MAX: Final = 64
 """A change of so many partitions is small. The topics of coordinators have 50, and clients use them at once: they may
 wait long after an answer that there is no coordinator yet."""
@@ -86,7 +86,7 @@ class ChunkedLayout:
             for name in sorted(changes.topics):
                 self._pending.update(dict.fromkeys(zip(repeat(name), sorted(changes.topics[name]), strict=False)))
         self._listener(image, Changes(passed_on, changes.removed, changes.configs, changes.brokers))
-        self._has_unfinished = self._finish_some(PARTITIONS_A_TURN)
+        self._has_unfinished = self._finish_some(LAID_OUT_A_TURN)
         self._schedule()
 
     def _not_in_progress(self, topics: Mapping[str, Iterable[int]]) -> dict[str, set[int]]:
@@ -124,7 +124,7 @@ class ChunkedLayout:
         self._is_scheduled = False
         some = self._in_image(_take_some(self._pending))
         self._pass_on([each for each in some if not self._defer_if_new(each)])
-        self._has_unfinished = self._finish_some(PARTITIONS_A_TURN)
+        self._has_unfinished = self._finish_some(LAID_OUT_A_TURN)
         if self._new and not self._being_prepared:
             self._prepare_some()
         self._schedule()
@@ -183,7 +183,7 @@ class ChunkedLayout:
 
 def _take_some(partitions: PartitionSet) -> PartitionSet:
     """Remove and return the first partitions, as many as fit in a turn."""
-    some = dict.fromkeys(islice(partitions, PARTITIONS_A_TURN))
+    some = dict.fromkeys(islice(partitions, LAID_OUT_A_TURN))
     for each in some:
         del partitions[each]
     return some

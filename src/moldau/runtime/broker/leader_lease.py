@@ -23,6 +23,7 @@ from moldau.base.clock import Timer
 from moldau.base.ids import Uuid
 from moldau.base.long_work import LongWork
 from moldau.base.steps import Steps, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
@@ -36,7 +37,6 @@ CHECK_INTERVAL_MS: Final = 250
 """How often partitions are checked when the lease is over."""
 FETCH_GRACE_MS: Final = 500
 """A follower's fetch is followed by the next one after `replica.fetch.wait.max.ms`, and this time for the way."""
-PARTITIONS_A_TURN: Final = 500
 
 
 class LeaderLease:
@@ -111,7 +111,7 @@ class LeaderLease:
 
     def _check_all(self) -> Steps[None]:
         withheld: set[tuple[Uuid, int]] = set()
-        for some in split(self._partitions.all(), PARTITIONS_A_TURN):
+        for some in split(self._partitions.all(), ITEMS_A_TURN):
             for partition in some:
                 if partition.leads:
                     self._check_partition(partition)

@@ -20,6 +20,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.long_work import LongWork
 from moldau.base.ports import RunInThread
 from moldau.base.steps import Steps
+from moldau.base.turns import SEGMENTS_READ_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.log import compaction
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
@@ -28,7 +29,6 @@ from moldau.runtime.cleaning.choice import DirtyLog, dirty_log, read_some
 from moldau.runtime.cleaning.ports import CleaningFailed, SegmentCleaner, failure
 from moldau.runtime.cleaning.settings import CleanerSettings
 from moldau.runtime.fault_log import FaultLog
-from moldau.runtime.housekeeping import RETAINED_A_TURN
 from moldau.runtime.own_work import OwnWork
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("moldau.cleaner")
 FAILURES_MAX: Final = 3
 """After this many failures in a row, a log is not cleaned until the next start."""
-SEGMENTS_READ_A_TURN: Final = 10
-"""Segments that are read in one turn of the loop to choose a log: after a start, with a compaction lag. The indexes of
-each may have megabytes."""
 WATCH_MS: Final = 1_000
 """How often the cleaner checks whether the log that is being cleaned still needs it."""
 MIB: Final = 1 << 20
@@ -184,7 +181,7 @@ class LogCleaner:
         segments of them must be read, or have expired and are deleted."""
         dirtiest: DirtyLog | None = None
         now_ms = self._clock.now_ms()
-        left, reads_left = RETAINED_A_TURN, SEGMENTS_READ_A_TURN
+        left, reads_left = SLOW_ITEMS_A_TURN, SEGMENTS_READ_A_TURN
         for partition in self._partitions.all():
             is_read = False
             while not is_read:
@@ -197,7 +194,7 @@ class LogCleaner:
                 if left <= 0 or not is_read:
                     yield
                     now_ms = self._clock.now_ms()
-                    left, reads_left = RETAINED_A_TURN, SEGMENTS_READ_A_TURN
+                    left, reads_left = SLOW_ITEMS_A_TURN, SEGMENTS_READ_A_TURN
         return dirtiest
 
     def _if_due(self, partition: Partition, now_ms: int, reads_max: int) -> tuple[DirtyLog | None, int]:

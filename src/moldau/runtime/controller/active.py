@@ -22,7 +22,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
-from moldau.metadata.apply import RECORDS_A_TURN, Changes, apply_in_steps
+from moldau.base.turns import ITEMS_A_TURN
+from moldau.metadata.apply import Changes, apply_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -157,13 +158,13 @@ class Controller:
         changes: Changes | None = None
         if decision.records:
             values: list[bytes] = []
-            for some in split(decision.records, RECORDS_A_TURN):
+            for some in split(decision.records, ITEMS_A_TURN):
                 if values:
                     yield
                 values += map(encode_record, some)
             # The offset is known only after the append: the quorum may append records of its own between two steps.
             image, changes = yield from apply_in_steps(self._image, decision.records, self._image.offset, 0)
-            if len(values) > RECORDS_A_TURN:
+            if len(values) > ITEMS_A_TURN:
                 yield  # the batch of all records is built in the last step
             submitted = self._submitted[0]
             try:
@@ -204,7 +205,7 @@ class Controller:
         dropped = [each for each in submitted if not each.work.is_in_step]
         for each in dropped:
             each.work.cancel()
-        for answer in [each.answer for each in (*parked, *dropped)]:
+        for answer in [*(each.answer for each in parked), *(each.answer for each in dropped)]:
             if not answer.done:
                 answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
 
@@ -223,7 +224,7 @@ class Controller:
             parked = self._parked.popleft()
             if parked.changes is not None:
                 self._current.publish(parked.image, parked.changes)
-                if len(parked.changes.topics) > RECORDS_A_TURN:
+                if len(parked.changes.topics) > ITEMS_A_TURN:
                     # Whoever waits for the response looks at each topic again.
                     self._own_work.soon(partial(parked.answer.complete, parked.response))
                     self._own_work.soon(self._release)

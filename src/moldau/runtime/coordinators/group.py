@@ -11,6 +11,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
@@ -33,8 +34,6 @@ GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest string that fits into a record's key."""
 UNCHECKED_LENGTH_MAX = GROUP_ID_BYTES_MAX // 4
 """A group id of so many characters has at most GROUP_ID_BYTES_MAX bytes as UTF-8."""
-REMOVED_A_TURN: Final = 200
-"""Offsets of deleted topics that are removed in one turn of the loop."""
 LOSS: Final = "offsets that groups have committed are lost, and their members begin where they would without any"
 
 
@@ -61,7 +60,7 @@ class GroupCoordinator:
             clock,
             own_work,
             # The RegistrationGate has held back all older images: a topic that is unknown then does not exist.
-            lambda groups: groups.remove_offsets_of_unknown_topics(TurnItems(REMOVED_A_TURN)),
+            lambda groups: groups.remove_offsets_of_unknown_topics(TurnItems(CHANGES_A_TURN)),
         )
         self._new_topics = NewTopics(self.shards)
         self._is_matching = False
@@ -132,7 +131,7 @@ class GroupCoordinator:
 
 
 def _pass_on(changes: TopicChanges, submit: Callable[[Callable[[Groups], Removals]], None]) -> None:
-    turn = TurnItems(REMOVED_A_TURN)
+    turn = TurnItems(CHANGES_A_TURN)
     submit(lambda groups: groups.topics_changed(changes, turn))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moldau.base.pattern import CHARACTERS_A_TURN
 from moldau.base.steps import Steps, TurnItems
+from moldau.base.turns import CHARACTERS_A_TURN
 from moldau.coordinator.group.groups import Groups
 from moldau.metadata.apply import Changes
 from moldau.runtime.coordinators.shards import Shards

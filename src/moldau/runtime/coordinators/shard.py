@@ -24,6 +24,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.long_work import LongWork, Soon
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
+from moldau.base.turns import CALLS_A_TURN
 from moldau.coordinator.machine import UNWRITABLE, Answer, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
@@ -36,9 +37,6 @@ R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
 RECORD_OVERHEAD_BYTES: Final = 32
 """An upper bound for a record's lengths, deltas and attributes."""
-DEADLINES_A_TURN: Final = 50
-"""Deadlines that run in one turn of the loop. To remove a member takes 0.1 ms, and those of a coordinator that has just
-loaded may all be due at once."""
 DEADLINE_RETRY_MS: Final = 500
 """How long deadlines that are due wait while the partition has too few in-sync replicas."""
 
@@ -160,7 +158,7 @@ class Shard:
             raise KafkaError(self._error)  # the log refused that batch, so this machine is dropped
         self._machine.apply_all(records)
         if not self._records:
-            self._own_work.soon(self._write)
+            self._own_work.timers.soon(self._write)
         self._records += encoded
         self._bytes += size
 
@@ -195,6 +193,11 @@ class Shard:
             self._unacknowledged.append(answers)
             self._fail(refused)
             return
+        except Exception as fault:
+            self._unacknowledged.append(answers)
+            self.close(ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._own_work.on_fault(fault)
+            return
         self._await_commit(last_offset, answers)
 
     def _append(self, batch: bytearray, acks: int, transaction_version: int = 0) -> int:
@@ -212,7 +215,7 @@ class Shard:
         promise = self.partition.acknowledged(last_offset)
         if promise is None:
             # Not at once: whoever gets an answer may send the next request to this shard, while this one is decided.
-            self._own_work.soon(partial(self._on_committed, ErrorCode.NONE))
+            self._own_work.timers.soon(partial(self._on_committed, ErrorCode.NONE))
         else:
             promise.then(self._on_committed)
 
@@ -268,10 +271,13 @@ class Shard:
     def _on_committed(self, code: ErrorCode) -> None:
         if self._is_closed:
             return
-        if code is ErrorCode.NONE:
-            _complete(self._unacknowledged.popleft())
-        else:
-            self._fail(KafkaError(code))
+        try:
+            if code is ErrorCode.NONE:
+                _complete(self._unacknowledged.popleft())
+            else:
+                self._fail(KafkaError(code))
+        except Exception as fault:
+            self._own_work.on_fault(fault)
 
     def _fail(self, error: KafkaError) -> None:
         level = logging.INFO if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else logging.WARNING
@@ -361,7 +367,7 @@ class Shard:
             self._timer = self._own_work.after_ms(DEADLINE_RETRY_MS, self._run_due)
             return
         try:
-            for action in islice(self._deadlines.due(self._clock.monotonic_ms()), DEADLINES_A_TURN):
+            for action in islice(self._deadlines.due(self._clock.monotonic_ms()), CALLS_A_TURN):
                 if self._is_closed:
                     return
                 try:

@@ -17,6 +17,7 @@ from moldau.base.clock import Clock, Timer
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.long_work import LongWork
 from moldau.base.steps import Steps
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.client.peers import Peers
 from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
@@ -33,9 +34,7 @@ PURPOSE: Final = "replication"
 FIRST_PAUSE_MS: Final = 20
 CONNECTION_PAUSE_MAX_MS: Final = 1_000
 THROTTLED_PAUSE_MS: Final = 100
-PARTITIONS_A_TURN: Final = 200
-"""Partitions of a response that are handled in one turn of the loop."""
-TRUNCATION_COST: Final = PARTITIONS_A_TURN
+TRUNCATION_COST: Final = CHANGES_A_TURN
 """A truncation ends the turn: it may write the recovery points of all logs, which takes 17 ms for 2,000."""
 SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -252,12 +251,12 @@ class ReplicaFetcher:
         self._send_next()
 
     def _handle_all(self, response: FetchResponse) -> Steps[None]:
-        left = PARTITIONS_A_TURN
+        left = CHANGES_A_TURN
         for topic in response.responses:
             for data in topic.partitions:
                 if left <= 0:
                     yield
-                    left = PARTITIONS_A_TURN
+                    left = CHANGES_A_TURN
                 followed = self._followed.get((topic.topic_id, data.partition_index))
                 if followed is not None and self._is_current(followed):
                     self._handle(followed, data)

@@ -15,6 +15,7 @@ from moldau.base.ids import Uuid
 from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
 from moldau.runtime.own_work import OwnWork
@@ -34,8 +35,6 @@ AskController = Callable[[ApiKey, Message], Promise[Any]]
 RETRY_DELAY_MS: Final = 50
 PROPOSALS_A_REQUEST: Final = 250
 """A broker that was away returns to thousands of in-sync sets at once: neither node should handle them in one turn."""
-PARTITIONS_A_TURN: Final = 500
-"""Partitions that are checked for lagging followers in one turn of the loop."""
 FINAL_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
@@ -81,7 +80,7 @@ class IsrChanges:
         """Check for lagging followers at this interval; Kafka uses half of `replica.lag.time.max.ms`."""
 
         def check_all() -> Steps[None]:
-            for some in split(partitions.all(), PARTITIONS_A_TURN):
+            for some in split(partitions.all(), ITEMS_A_TURN):
                 for partition in some:
                     if partition.leadership is not None:
                         partition.reevaluate_isr(looks_for_laggards=True)

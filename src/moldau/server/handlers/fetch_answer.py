@@ -5,12 +5,13 @@ data; a request of many partitions is answered in several turns of the loop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.replica.reading import EMPTY, NO_REPLICA, Reads
 from moldau.replica.sessions import CONSUMER, NEVER_SENT, FetchedPartition, FetchSession
 from moldau.replica.waiting import ParkedFetches
@@ -21,9 +22,6 @@ from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, Fet
 
 if TYPE_CHECKING:
     from moldau.replica.view_partition import ReadablePartition
-
-PARTITIONS_A_TURN: Final = 500
-"""Partitions that are looked at in one turn of the loop; each takes some 5 microseconds."""
 
 
 class Fetched(Protocol):
@@ -64,8 +62,8 @@ class FetchAnswer:
         bytes_left = min(request.max_bytes, self._fetch.bytes_max)
         results: list[tuple[FetchedPartition, PartitionData]] = []
         size, is_urgent, denied = 0, False, 0
-        is_long = len(session.dirty) > PARTITIONS_A_TURN
-        for entries in split(list(session.dirty), PARTITIONS_A_TURN) if is_long else (session.dirty,):
+        is_long = len(session.dirty) > ITEMS_A_TURN
+        for entries in split(list(session.dirty), ITEMS_A_TURN) if is_long else (session.dirty,):
             if results:
                 yield
             for entry in entries:
@@ -88,7 +86,7 @@ class FetchAnswer:
                 session.dirty.update(dict.fromkeys(entry for entry, _ in results))
             return None
         topics: dict[str | Uuid, list[PartitionData]] = {}
-        for some in split(results, PARTITIONS_A_TURN) if is_long else (results,):
+        for some in split(results, ITEMS_A_TURN) if is_long else (results,):
             if session.id:
                 self._rotate(some, is_long)
             self._add_results(topics, some)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from time import thread_time
+from time import perf_counter, thread_time
 from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
@@ -156,19 +156,33 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
         return result
     long_reply = LongReply()
 
-    def on_done(result: R | Promise[R]) -> None:
-        long_reply.took_s += work.took_s
-        complete_long(long_reply, result)
-
     def on_fault(fault: Exception) -> None:
         if not long_reply.handled.done:
             long_reply.handled.complete(None)
         if not long_reply.done:
             long_reply.complete(closing_error(fault, f"{name_of(steps)} failed in a later turn"))
 
-    work = LongWork(timers.soon, steps, on_done, on_fault)
-    work.go_on_after(awaited)
+    _MeasuredWork(long_reply, timers.soon, steps, partial(complete_long, long_reply), on_fault).go_on_after(awaited)
     return long_reply
+
+
+class _MeasuredWork(LongWork[R]):
+    """Adds the time that the turns take, and the work in threads, to that of a reply."""
+
+    def __init__(self, reply: LongReply, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._reply = reply
+
+    def _step(self, steps: WaitingSteps[R]) -> Promise[float] | None:
+        began_s = perf_counter()
+        try:
+            return next(steps)
+        finally:
+            self._reply.took_s += perf_counter() - began_s
+
+    def _on_awaited(self, took_s: float) -> None:
+        self._reply.took_s += took_s
+        super()._on_awaited(took_s)
 
 
 def closing_error(fault: Exception, what: str) -> MalformedData:
