@@ -94,3 +94,26 @@ class LongWork(Generic[R]):
             self._on_done(result)
         except Exception as fault:
             self._on_fault(fault)
+
+
+def begin(
+    soon: Soon, steps: WaitingSteps[R], on_done: Callable[[R], object], on_fault: Callable[[Exception], object]
+) -> LongWork[R] | None:
+    """Run the first step now, and return the work if there are more. For what is done all the time and nearly always
+    has one step: then no `LongWork` is made."""
+    try:
+        awaited = next(steps)
+    except StopIteration as done:
+        result: R = done.value
+    except Exception as fault:
+        on_fault(fault)
+        return None
+    else:
+        work = LongWork(soon, steps, on_done, on_fault)
+        work.go_on_after(awaited)
+        return work
+    try:
+        on_done(result)
+    except Exception as fault:
+        on_fault(fault)
+    return None

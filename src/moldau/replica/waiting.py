@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from moldau.base.clock import Timer, Timers
-from moldau.base.long_work import LongWork, Soon
+from moldau.base.long_work import LongWork, Soon, begin
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
 from moldau.base.turns import CALLS_A_TURN
@@ -153,8 +153,9 @@ class _ParkedFetch(Generic[R]):
         return self._collecting is not None and self._collecting.is_running
 
     def _begin_collecting(self) -> None:
-        self._collecting = LongWork(self._soon, self._collect(self._is_expired), self._on_collected, self._on_fault)
-        self._collecting()
+        work = begin(self._soon, self._collect(self._is_expired), self._on_collected, self._on_fault)
+        if work is not None:
+            self._collecting = work
 
     def _on_fault(self, fault: Exception) -> None:
         reply = self._failed(fault)

@@ -302,20 +302,21 @@ def test_work_that_waits_goes_on_when_its_promise_is_done() -> None:
     assert results == ["done"]
 
 
-def test_an_error_in_a_later_turn_of_a_waiting_fetch_closes_the_connection(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("items_a_turn", "call"), [(500, 1), (1, 1), (1, 2)], ids=["only", "first", "second"])
+def test_an_error_in_any_turn_of_a_waiting_fetch_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, items_a_turn: int, call: int
 ) -> None:
     node = InMemoryNode().start()
     node.create_topic("a", 3)
     node.timers.run_soon()
     answer = parked(fetch(node, {("a", index): 0 for index in range(3)}, wait_ms=500))
-    monkeypatch.setattr(fetch_answer, "ITEMS_A_TURN", 1)
+    monkeypatch.setattr(fetch_answer, "ITEMS_A_TURN", items_a_turn)
     added = 0
 
     def fail(*_: object) -> None:
         nonlocal added
         added += 1
-        if added == 2:
+        if added == call:
             raise Unexpected
 
     monkeypatch.setattr(FetchAnswer, "_add_results", fail)
