@@ -31,7 +31,6 @@ from moldau.raft.member import Member, RaftSettings
 from moldau.raft.voters import Endpoint, VoterSet, static_voters
 from moldau.runtime.broker.boot_marker import UNKNOWN, BootMarker
 from moldau.runtime.broker.missing_logs import MissingLogs
-from moldau.runtime.chores import OwnWorkTimers
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.image_log import BrokerLog
@@ -63,9 +62,7 @@ class Assembly:
         reserve = Reserve(world.files, directory, settings.reserve_bytes, world.disk_space, report)
         self._files = ReservedFiles(world.files, directory, reserve)
         self._world = replace(world, files=self._files)
-        self._reserve_upkeep = ReserveUpkeep(
-            reserve, world.run_in_thread, OwnWorkTimers(world.timers, world.on_fault), world.clock
-        )
+        self._reserve_upkeep = ReserveUpkeep(reserve, world.run_in_thread, world.own_work(), world.clock)
         self.current = CurrentImage()
         self.store = LogStore(self._files, directory)
         try:
@@ -124,12 +121,12 @@ class Assembly:
         if self.authorizer is not None:
             self.current.add_listener(self._change_acls)
         metadata_log = self._metadata_log()
-        committed = CommittedMetadata(metadata_log, self.current, world.timers, world.on_fault)
+        committed = CommittedMetadata(metadata_log, self.current, world.own_work())
         quorum = self._quorum(metadata_log)
         controller_peers = world.controller_peers or world.peers
         flusher = world.quorum_flusher or world.flusher
         self.driver = QuorumDriver(
-            quorum, controller_peers, world.clock, world.timers, flusher, world.run_in_thread, world.on_fault
+            quorum, controller_peers, world.clock, world.own_work(), flusher, world.run_in_thread, world.on_fault
         )
         self.controller_side: ControllerSide | None = None
         if settings.is_controller:
@@ -145,7 +142,7 @@ class Assembly:
                 self.audit,
             )
         local = None if self.controller_side is None else self.controller_side.ask
-        self.channel = ControllerChannel(self.driver, local, controller_peers, world.clock, world.timers)
+        self.channel = ControllerChannel(self.driver, local, controller_peers, world.clock, world.own_work())
         self.driver.add_listener(committed if self.controller_side is None else self.controller_side.controller)
         self.driver.add_listener(self)
         snapshots = MetadataSnapshots(
@@ -155,7 +152,7 @@ class Assembly:
         if self.controller_side is not None:
             controller = self.controller_side.controller
             self.current.add_listener(BrokerLog(settings.node_id, self.current, lambda: controller.is_active).on_image)
-        self._missing_logs = MissingLogs(settings.node_id, self.store, metadata_log, world.timers)
+        self._missing_logs = MissingLogs(settings.node_id, self.store, metadata_log, world.own_work())
         self.current.add_listener(self._missing_logs.on_image)
         self.broker_side: BrokerSide | None = None
         if settings.is_broker:
@@ -307,7 +304,7 @@ class Assembly:
         """Send controller requests to the new leader, and a heartbeat at once."""
         self.channel.leader_changed()
         if leader_id >= 0 and self.broker_side is not None:
-            self._world.timers.soon(self.broker_side.lifecycle.beat_now)
+            self._world.own_work().soon(self.broker_side.lifecycle.beat_now)
 
     def committed(self, high_watermark: int) -> None:
         """Nothing to do: committed records arrive with the image."""

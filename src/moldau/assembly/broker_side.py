@@ -47,7 +47,7 @@ from moldau.runtime.broker.leader_lease import LeaderLease
 from moldau.runtime.broker.lifecycle import BrokerLifecycle
 from moldau.runtime.broker.producer_ids import ProducerIds, controller_allocator
 from moldau.runtime.broker.registration_gate import RegistrationGate
-from moldau.runtime.chores import Chores, OwnWorkTimers
+from moldau.runtime.chores import Chores
 from moldau.runtime.cleaning.cleaner import LogCleaner
 from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
@@ -97,14 +97,14 @@ class BrokerSide:
         self._cluster_id = cluster_id
         self._directory_id = directory_id
         self._counters = counters
-        self._own_timers = OwnWorkTimers(world.timers, world.on_fault)
+        self._own_work = world.own_work()
         self.lifecycle = BrokerLifecycle(
             settings.node_id,
             settings.sessions,
             channel,
             current,
             world.lease_clock or world.clock,
-            self._own_timers,
+            self._own_work,
             new_uuid(world.rng),
             on_registered,
             lambda *contact: self._lease.renew(*contact),
@@ -127,7 +127,7 @@ class BrokerSide:
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
         self.housekeeping = self._log_housekeeping(store)
         self.cleaner = self._log_cleaner()
-        self._chores = Chores(world.timers, world.on_fault)
+        self._chores = Chores(self._own_work)
         self.sessions = self._fetch_sessions()
         self.throttling = self._client_throttling()
         self.telemetry = Telemetry(settings.broker_layers())
@@ -140,7 +140,7 @@ class BrokerSide:
     def _layout(self, store: LogStore) -> ChunkedLayout:
         world = self._world
         new_logs = NewLogs(self._settings.node_id, store, world.run_in_thread, world.clock, world.rng, self._faults)
-        return ChunkedLayout(self._on_image, self._finish_some, new_logs, world.timers)
+        return ChunkedLayout(self._on_image, self._finish_some, new_logs, self._own_work)
 
     def _follow_images(self) -> None:
         node_id, current = self._settings.node_id, self._current
@@ -159,7 +159,7 @@ class BrokerSide:
             self._settings.node_id,
             lambda: self.lifecycle.epoch,
             lambda api, request: channel.ask(api, request, "isr"),
-            self._own_timers,
+            self._own_work,
         )
 
     def _replication(self) -> Replication:
@@ -174,14 +174,14 @@ class BrokerSide:
 
     def _leader_lease(self) -> LeaderLease:
         wait_ms = self._settings.replication.fetch.wait_max_ms
-        return LeaderLease(self.partitions, self.replication, wait_ms, self._own_timers, self._on_lease_changed)
+        return LeaderLease(self.partitions, self.replication, wait_ms, self._own_work, self._on_lease_changed)
 
     def _disk_faults(self) -> DiskRoom:
         world, directory = self._world, self._settings.log_dirs[0]
         in_log = FaultLog(log.error, world.clock)
         on_change = self.lifecycle.set_cannot_write
         return DiskRoom(
-            in_log, world.files, directory, world.disk_space, world.run_in_thread, self._own_timers, on_change
+            in_log, world.files, directory, world.disk_space, world.run_in_thread, self._own_work, on_change
         )
 
     def _partitions(self, store: LogStore) -> Partitions:
@@ -199,7 +199,7 @@ class BrokerSide:
             lambda: self.lifecycle.epoch,
             settings.replication.fetch,
             world.clock,
-            world.timers,
+            self._own_work,
             self._throttles.follower,
         )
 
@@ -209,7 +209,7 @@ class BrokerSide:
             store,
             self._world.flusher,
             self._world.clock,
-            self._own_timers,
+            self._own_work,
             lambda: self._number(PRODUCER_ID_EXPIRATION_MS),
             lambda partition: self.cleaner.is_cleaning(partition),
         )
@@ -221,12 +221,11 @@ class BrokerSide:
             world.cleaner or ThreadSegmentCleaner(world.files, world.run_in_thread),
             cleaner_settings(self._settings.broker_layers()),
             world.clock,
-            world.timers,
+            self._own_work,
             world.run_in_thread,
             self.housekeeping.delete_expired,
             lambda: self.housekeeping.write_checkpoints(world.run_in_thread, world.on_fault),
             lambda: self.housekeeping.purge(world.run_in_thread, world.on_fault),
-            world.on_fault,
         )
 
     def _broker_client(self) -> BrokerClient:

@@ -68,7 +68,7 @@ class ControllerSide:
         self._settings = settings
         self._static: Mapping[str, str] = settings.broker_layers().static
         self._driver = driver
-        self.controller = Controller(driver, committed, current, world.timers)
+        self.controller = Controller(driver, committed, current, world.own_work())
         sessions = BrokerSessions(settings.sessions.session_timeout_ms, settings.sessions.heartbeat_interval_ms)
         self.duties = ControllerDuties(
             settings.node_id,
@@ -78,7 +78,7 @@ class ControllerSide:
             settings.balance,
             self._layers,
             world.clock,
-            world.timers,
+            world.own_work(),
             world.rng,
             read_first_records(world.files, settings.log_dirs[0]),
         )
@@ -100,7 +100,7 @@ class ControllerSide:
             case_insensitive_names,
         )
         self.tokens = ControllerTokens(
-            self.controller, settings.delegation_tokens, world.clock, world.timers, world.rng
+            self.controller, settings.delegation_tokens, world.clock, world.own_work(), world.rng
         )
         self.controller.add_duties(self.tokens)
         self.router = Router(None, world.run_codec or world.run_in_thread, counters)

@@ -29,7 +29,7 @@ def group_coordinator(
         partitions,
         current,
         world.clock,
-        world.timers,
+        world.own_work(),
         world.rng,
     )
 
@@ -58,5 +58,5 @@ def transaction_coordinator(
         producer_ids,
         brokers,
         world.clock,
-        world.timers,
+        world.own_work(),
     )

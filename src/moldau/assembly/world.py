@@ -14,6 +14,7 @@ from moldau.log.files import Files
 from moldau.replica.flushing import Flusher
 from moldau.runtime.cleaning.ports import SegmentCleaner
 from moldau.runtime.listener_configs import ListenerConfigs
+from moldau.runtime.own_work import OwnWork
 from moldau.views.jobs import EvaluatesViews
 
 
@@ -52,3 +53,7 @@ class World:
     connection_descriptors: int = sys.maxsize
     """How many open files the connections of clients may use. The listener of the controllers, and that of the brokers
     if it is a separate one, get a quarter of it each in addition."""
+
+    def own_work(self) -> OwnWork:
+        """Return what runs the node's own work, whose unexpected exceptions go to `on_fault`."""
+        return OwnWork(self.timers, self.on_fault)

@@ -13,8 +13,6 @@ PATTERN_MEMORY_BYTES_MAX: Final = 1 << 15
 """The memory limit of a compiled pattern and its matching states, enough for 2,600 plain characters. The slowest
 pattern found takes 1.5 µs for a character, 0.4 ms for the longest name of a topic; an ordinary one 5 µs for a name."""
 
-CHARACTERS_A_TURN: Final = 2_000
-"""Characters of names that are matched in one turn of the event loop: 3 ms with the slowest pattern."""
 
 WITHOUT_RE2: Final = (
     "this broker cannot match patterns, because google-re2 is not installed (it has no wheel for Python 3.15 yet);"

@@ -12,14 +12,13 @@ from itertools import chain, islice
 from typing import Any, Final, Generic, TypeVar, overload
 
 from moldau.base.steps import Steps, finish
+from moldau.base.turns import ENTRIES_A_TURN
 
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
 BUCKETS_MIN: Final = 8
-ENTRIES_A_STEP: Final = 4_000
-"""Entries that are distributed to new buckets in one step: some milliseconds."""
 
 Buckets = list[dict[K, V]]
 
@@ -159,9 +158,9 @@ def _bucket_count(count: int) -> int:
 def _distribute(entries: Buckets[K, V], count: int) -> Steps[Buckets[K, V]]:
     result: Buckets[K, V] = [{} for _ in range(count)]
     items = chain.from_iterable(map(dict.items, entries))
-    while some := list(islice(items, ENTRIES_A_STEP)):
+    while some := list(islice(items, ENTRIES_A_TURN)):
         for key, value in some:
             result[hash(key) & (count - 1)][key] = value
-        if len(some) == ENTRIES_A_STEP:
+        if len(some) == ENTRIES_A_TURN:
             yield
     return result

@@ -1,15 +1,23 @@
-"""Long work in steps, each in its own turn of the event loop, so that other work can run in between."""
+"""Long work in steps, so that other work can run in between. `long_work` runs them, each in a turn of the event loop.
+
+There is one protocol: a step ends at `yield`, after which others run, or at `yield promise`, after which the work goes
+on when the promise is done. `TurnItems` says when a turn has had enough.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
+from moldau.base.promise import Promise
+
 R = TypeVar("R")
 T = TypeVar("T")
 U = TypeVar("U")
 Steps = Generator[None, None, R]
-"""Work whose step ends at each `yield`, and what it returns in the end."""
+"""Work in steps that waits for nothing, and what it returns in the end."""
+WaitingSteps = Generator[Promise[float] | None, None, R]
+"""Work in steps. A promise that it waits for is one of seconds: how long a thread worked for it."""
 
 
 def finish(steps: Steps[R]) -> R:

@@ -14,6 +14,7 @@ from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.limits import PRODUCER_BATCHES_KEPT
 from moldau.base.steps import Steps
+from moldau.base.turns import LISTED_A_TURN
 from moldau.log import layout
 from moldau.log.checkpoints import replace_file
 from moldau.log.epochs import LeaderEpochs
@@ -33,8 +34,6 @@ RECALL_BATCHES: Final = 2_000
 """After how many batches of all producers that search ends: it runs within one append, a few milliseconds."""
 RECALL_OFFSETS_A_STEP: Final = 500
 """The search goes back in steps, because within a step it can only go forward."""
-BATCHES_A_STEP: Final = 1000
-"""How many batches one step of `search_ended` reads: a few milliseconds."""
 
 
 class _Found(NamedTuple):
@@ -205,10 +204,10 @@ def search_ended(
 
 
 def _in_steps(segments: Segments, from_offset: int, up_to: int) -> Iterator[_Found | None]:
-    """Yield what `_headers` yields, and None after every BATCHES_A_STEP batches."""
+    """Yield what `_headers` yields, and None after every LISTED_A_TURN batches."""
     while True:
         for number, found in enumerate(_headers(segments, from_offset, up_to)):
-            if number == BATCHES_A_STEP:
+            if number == LISTED_A_TURN:
                 break
             yield found
         else:

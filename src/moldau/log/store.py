@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Final
 
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.ports import RunAll, run_one_by_one
 from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import METADATA_TOPIC
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoint_files import Checkpoint, CheckpointFiles
 from moldau.log.config import LogConfig
@@ -28,9 +28,6 @@ from moldau.log.producers import Producers
 from moldau.log.recovery import open_log
 from moldau.log.reports import StoreReport
 from moldau.log.segments import Segments
-
-LOGS_A_STEP: Final = 500
-"""Logs whose offsets or deleted files are collected in one turn of the loop."""
 
 ConfigOf = Callable[[TopicPartition], LogConfig]
 
@@ -290,7 +287,7 @@ class LogStore:
         paths: list[str] = []
         for number, log in enumerate(list(self._logs.values()), 1):
             paths += log.take_deletable(now_ms)
-            if not number % LOGS_A_STEP:
+            if not number % ITEMS_A_TURN:
                 yield
         directories: list[str] = []
         deletable, self._deletable = self._deletable, []
@@ -299,7 +296,7 @@ class LogStore:
                 directories.append(directory)
             else:  # if the clock was set back, a directory waits at most its delay from now on
                 self._deletable.append((min(due_ms, now_ms + delay_ms), delay_ms, directory))
-            if not number % LOGS_A_STEP:
+            if not number % ITEMS_A_TURN:
                 yield
         return partial(self._remove, paths, directories) if paths or directories else None
 
@@ -341,7 +338,7 @@ class LogStore:
         cleaned: dict[TopicPartition, int] = {}
         high_watermarks: dict[TopicPartition, int] = {}
         for number, log in enumerate(list(self._logs.values())):
-            if number and not number % LOGS_A_STEP:
+            if number and not number % ITEMS_A_TURN:
                 yield
             partition = log.partition
             points[partition] = log.recovery_point

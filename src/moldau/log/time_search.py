@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import OPENED_RECORDS_MAX
+from moldau.base.turns import CHECKS_A_TURN
 from moldau.log.files import File
 from moldau.log.segments import Segments
 from moldau.log.time_index import TimestampOffset
@@ -28,8 +29,6 @@ from moldau.wire.records import iterate_records
 
 BATCHES_OPENED_MAX: Final = 8
 """Batches whose headers promise a record that they do not have, before one is believed."""
-HEADERS_A_TURN: Final = 2_000
-"""Headers that are looked at in one turn of the loop; each takes two microseconds."""
 
 OpenBatch = Callable[[], TimestampOffset | None]
 TimeSearch = Generator[OpenBatch | None, TimestampOffset | None, TimestampOffset | None]
@@ -94,7 +93,7 @@ def _next_batch(segments: Segments, target_ms: int, from_offset: int) -> _Batch 
             if header.max_timestamp >= target_ms and header.record_count:
                 return _Batch(segment.file, position, header)
             headers += 1
-            if headers == HEADERS_A_TURN:
+            if headers == CHECKS_A_TURN:
                 return header.next_offset
     return None
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.ids import Uuid, uuid_from_text
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import collision_key
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.base.view_configs import VIEW_SOURCE_ID
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import FENCE, UNFENCE, ConfigResource
@@ -55,8 +56,6 @@ from moldau.wire.log_records.metadata import (
 )
 from moldau.wire.schema import MetadataRecord
 
-RECORDS_A_TURN: Final = 500
-
 
 @dataclass(slots=True)
 class Changes:
@@ -87,14 +86,14 @@ def apply_in_steps(
     """Like `apply`, some hundred records in each step. The image that is passed in does not change meanwhile."""
     overlay, number = _Overlay(image), 0
     for number, record in enumerate(records):
-        if number and not number % RECORDS_A_TURN:
+        if number and not number % ITEMS_A_TURN:
             yield
         _APPLY[record.__class__](overlay, record)
     for count, name in enumerate(overlay.partitions):
-        if count and not count % RECORDS_A_TURN:
+        if count and not count % ITEMS_A_TURN:
             yield
         overlay.replace_topic(name)
-    if number >= RECORDS_A_TURN:
+    if number >= ITEMS_A_TURN:
         yield
     new_image = yield from overlay.image(offset, epoch)
     return new_image, overlay.changes

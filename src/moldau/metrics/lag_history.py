@@ -13,12 +13,12 @@ from typing import Final, TypeAlias
 
 from moldau.base.clock import MonotonicMs
 from moldau.base.steps import Steps, finish
+from moldau.base.turns import CHANGES_A_TURN
 
 UNKNOWN_OFFSET: Final = -1
 """The end of a partition whose leader did not answer."""
 NOTES_MAX: Final = 64
 """Notes of one partition. When it has more, every second one is dropped: old lags are told less exactly."""
-PARTITIONS_A_STEP: Final = 250
 Place = tuple[str, int]
 """Topic and partition."""
 _Notes: TypeAlias = "tuple[array[int], array[int]]"
@@ -45,7 +45,7 @@ class LagHistory:
                 noted = self._with_note(noted, end, now_ms)
             if noted is not None:
                 notes[place] = noted
-            if not number % PARTITIONS_A_STEP:
+            if not number % CHANGES_A_TURN:
                 yield
         self._notes = notes
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from moldau.base.turns import SLOW_ITEMS_A_TURN
 from moldau.prometheus.text import COUNTER, Family, labels, lines, single
 from moldau.replica.traffic import TopicTraffic, Traffic
 
 _PREFIX: Final = "kafka_server_brokertopicmetrics"
-TOPICS_PER_TURN: Final = 100
 _METRICS: Final = (
     ("messages_in", Family(f"{_PREFIX}_messagesin_total", COUNTER, "Records appended.")),
     ("bytes_in", Family(f"{_PREFIX}_bytesin_total", COUNTER, "Bytes of records appended.")),
@@ -52,7 +52,7 @@ def collect(traffic: Traffic) -> Iterator[str]:
     for number, (name, each) in enumerate(list(traffic.topics.items()), 1):
         total.add(each)
         topics.append((labels(topic=name), each))
-        if not number % TOPICS_PER_TURN:
+        if not number % SLOW_ITEMS_A_TURN:
             yield ""
     for attribute, family in _METRICS:
         yield single(family, getattr(total, attribute))

@@ -18,6 +18,7 @@ from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.settings.topics import MIN_INSYNC_REPLICAS
 from moldau.base.steps import Steps, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
 from moldau.log.store import LogStore
@@ -39,8 +40,6 @@ TopicConfigs = Callable[[MetadataImage, Mapping[str, str]], Mapping[str, str]]
 """Returns all configs of a topic as texts, from the image (which has the brokers' configs) and the topic's
 overrides."""
 
-PARTITIONS_A_TURN: Final = 500
-"""Partitions that get a new config, or whose followers are checked, in one turn of the loop."""
 CONFIG_COST: Final = 50
 """Computing the config of a topic takes as long as so many partitions."""
 _DONE: Final = object()
@@ -191,13 +190,13 @@ class Partitions:
         return bool(self._updates)
 
     def _update(self, reconfigured: Iterable[str], have_brokers_changed: bool) -> Steps[None]:
-        left = PARTITIONS_A_TURN
+        left = ITEMS_A_TURN
         for name in reconfigured:
             if name not in self._topics:
                 continue  # it was deleted meanwhile
             config, min_insync_replicas = self._config(self._image, name)
             left -= CONFIG_COST
-            for some in split(list(self._topics[name].values()), PARTITIONS_A_TURN):
+            for some in split(list(self._topics[name].values()), ITEMS_A_TURN):
                 for partition in some:
                     partition.log.update_config(config)
                     partition.min_insync_replicas = min_insync_replicas
@@ -205,12 +204,12 @@ class Partitions:
                 left -= len(some)
                 if left <= 0:
                     yield
-                    left = PARTITIONS_A_TURN
-        for some in split(self.all(), PARTITIONS_A_TURN) if have_brokers_changed else ():
+                    left = ITEMS_A_TURN
+        for some in split(self.all(), ITEMS_A_TURN) if have_brokers_changed else ():
             for partition in some:
                 if partition.leadership is not None:
                     partition.reevaluate_isr()
-            if len(some) == PARTITIONS_A_TURN:
+            if len(some) == ITEMS_A_TURN:
                 yield
 
     def _config(self, image: MetadataImage, topic: str) -> tuple[LogConfig, int]:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from moldau.base.clock import Timer, Timers
+from moldau.base.long_work import LongWork, Soon, begin
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
+from moldau.base.turns import CALLS_A_TURN
 from moldau.replica.sessions import CONSUMER, FetchSession
 
 R = TypeVar("R")
-Collect = Callable[[bool], Generator[None, None, R | None]]
+Collect = Callable[[bool], Steps[R | None]]
 """Returns the response, or None if there is not enough data yet; a turn of the loop ends at each `yield`. With True it
 must return a response."""
 Missing = Callable[[], int]
 """Returns how many bytes the last attempt lacked."""
-FETCHES_A_TURN: Final = 50
-"""Waiting fetches that look at the log again in one turn of the loop: thousands may wait for one partition."""
 
 
 class ParkedFetches(Generic[R]):
@@ -34,8 +35,16 @@ class ParkedFetches(Generic[R]):
     def __len__(self) -> int:
         return len(self._parked)
 
-    def park(self, session: FetchSession, missing: Missing, max_wait_ms: int, collect: Collect[R]) -> Promise[R]:
-        fetch = _ParkedFetch(session, missing, collect, self.timers, self._wake, self._parked.pop)
+    def park(
+        self,
+        session: FetchSession,
+        missing: Missing,
+        max_wait_ms: int,
+        collect: Collect[R],
+        failed: Callable[[Exception], R],
+    ) -> Promise[R]:
+        """`failed` returns what a client gets if `collect` fails."""
+        fetch = _ParkedFetch(session, missing, collect, failed, self.timers.soon, self._wake, self._parked.pop)
         self._parked[fetch] = None
         fetch.timer = self.timers.after_ms(max_wait_ms, fetch.expire)
         return fetch.response
@@ -48,13 +57,11 @@ class ParkedFetches(Generic[R]):
 
     def _try_some(self) -> None:
         """Let the next woken fetches look at the log again."""
-        try:
-            for _ in range(min(len(self._woken), FETCHES_A_TURN)):
-                self._woken.popleft().try_again()
-        finally:
-            self._is_trying = bool(self._woken)
-            if self._woken:
-                self.timers.soon(self._try_some)
+        for _ in range(min(len(self._woken), CALLS_A_TURN)):
+            self._woken.popleft().try_again()
+        self._is_trying = bool(self._woken)
+        if self._woken:
+            self.timers.soon(self._try_some)
 
     def release_all(self) -> None:
         for fetch in list(self._parked):
@@ -77,14 +84,15 @@ class _ParkedFetch(Generic[R]):
 
     __slots__ = (
         "_collect",
+        "_collecting",
         "_done",
-        "_is_collecting",
+        "_failed",
         "_is_expired",
         "_is_woken",
         "_missing",
         "_missing_bytes",
         "_session",
-        "_timers",
+        "_soon",
         "_wake",
         "response",
         "timer",
@@ -95,7 +103,8 @@ class _ParkedFetch(Generic[R]):
         session: FetchSession,
         missing: Missing,
         collect: Collect[R],
-        timers: Timers,
+        failed: Callable[[Exception], R],
+        soon: Soon,
         wake: Callable[[_ParkedFetch[R]], None],
         done: Callable[[_ParkedFetch[R]], object],
     ) -> None:
@@ -103,12 +112,12 @@ class _ParkedFetch(Generic[R]):
         self._missing = missing
         self._missing_bytes = missing()
         self._collect = collect
-        self._timers = timers
+        self._failed = failed
+        self._soon = soon
         self._wake = wake
         self._done = done
         self._is_woken = False
-        self._is_collecting = False
-        """Whether a collection takes several turns, and one of them is to come."""
+        self._collecting: LongWork[R | None] | None = None
         self._is_expired = False
         self.response: Promise[R] = Promise()
         self.timer: Timer | None = None
@@ -132,22 +141,26 @@ class _ParkedFetch(Generic[R]):
             return  # `_on_collected` tries again
         self._is_woken = False
         if not self.response.done:
-            self._next_step(self._collect(self._is_expired))
+            self._begin_collecting()
 
     def expire(self) -> None:
         self._is_expired = True
         if not self.response.done and not self._is_collecting:
-            self._next_step(self._collect(True))
+            self._begin_collecting()
 
-    def _next_step(self, steps: Generator[None, None, R | None]) -> None:
-        try:
-            next(steps)
-        except StopIteration as done:
-            self._is_collecting = False
-            self._on_collected(done.value)
-            return
-        self._is_collecting = True
-        self._timers.soon(lambda: self._next_step(steps))
+    @property
+    def _is_collecting(self) -> bool:
+        return self._collecting is not None and self._collecting.is_running
+
+    def _begin_collecting(self) -> None:
+        work = begin(self._soon, self._collect(self._is_expired), self._on_collected, self._on_fault)
+        if work is not None:
+            self._collecting = work
+
+    def _on_fault(self, fault: Exception) -> None:
+        reply = self._failed(fault)
+        if not self.response.done:
+            self._finish(reply)
 
     def _on_collected(self, result: R | None) -> None:
         if result is not None:

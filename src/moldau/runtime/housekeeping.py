@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from moldau.base.clock import Clock, Timers
+from moldau.base.clock import Clock
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition
+from moldau.base.long_work import LongWork
+from moldau.base.loop_watch import name_of
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
+from moldau.base.turns import DELETED_A_TURN, LISTED_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.log.checkpoint_files import Checkpoint
 from moldau.log.store import LogStore
 from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.fault_log import FaultLog
+from moldau.runtime.own_work import OwnWork
 
 log = logging.getLogger("moldau.housekeeping")
-RETAINED_A_TURN: Final = 100
-"""Partitions that retention looks at in one turn of the loop: the first pass after a start reads their indexes."""
-DELETED_A_TURN: Final = 5
-"""Segments that retention deletes in one turn: each takes several renames, and a busy disk is slow with them."""
-LOOKED_AT_A_TURN: Final = 800
-"""Partitions whose memory is looked at, in less than a millisecond."""
 TURN_MS: Final = 5
 """A turn ends earlier if it has taken so long, as on a slow disk: an active segment that is deleted is rolled first, in
 some twenty file operations."""
@@ -38,7 +37,7 @@ class Housekeeping:
         store: LogStore,
         flusher: Flusher,
         clock: Clock,
-        timers: Timers,
+        own_work: OwnWork,
         producer_id_expiration_ms: Callable[[], int],
         is_cleaning: Callable[[Partition], bool] = lambda _: False,
     ) -> None:
@@ -48,11 +47,11 @@ class Housekeeping:
         self._store = store
         self._flusher = flusher
         self._clock = clock
-        self._timers = timers
+        self._own_work = own_work
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._is_cleaning = is_cleaning
-        self._running: set[str] = set()
-        """Passes over all partitions that have not ended yet."""
+        self._passes: dict[str, LongWork[None]] = {}
+        """The last pass over all partitions, or the one that goes on, by what it is for."""
         self._is_stopped = False
         self._shortages = FaultLog(log.warning, clock)
         self._unremoved: list[Callable[[], None]] = []
@@ -62,6 +61,8 @@ class Housekeeping:
     def stop(self) -> None:
         """End all passes that are under way: the logs are about to be closed."""
         self._is_stopped = True
+        for each in self._passes.values():
+            each.cancel()
 
     def write_checkpoints(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Write recovery points, log start offsets and high watermarks."""
@@ -73,7 +74,7 @@ class Housekeeping:
             for each in contents:
                 self._store.write_checkpoint(each)
 
-        def steps() -> Iterator[None]:
+        def steps() -> Steps[None]:
             yield from self._store.collect_checkpoints(self._high_watermark, contents)
             self._writing = run_in_thread(write).map(lambda fault: _report_fault(fault, on_fault))
 
@@ -88,13 +89,12 @@ class Housekeeping:
 
     def retain(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Delete expired segments; then remove the files of segments that were deleted before."""
-        self._visit(self.delete_expired, RETAINED_A_TURN, on_fault, lambda: self.purge(run_in_thread, on_fault))
+        self._visit(self.delete_expired, SLOW_ITEMS_A_TURN, lambda: self.purge(run_in_thread, on_fault))
 
     def _visit(
         self,
         visit: Callable[[Partition], int | None],
         count: int,
-        on_fault: Callable[[StorageFault], None] | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:
         """Call `visit` for all partitions, `count` in each turn of the loop, fewer if it returns that a partition took
@@ -102,7 +102,7 @@ class Housekeeping:
         ended yet."""
         now_ms = self._clock.monotonic_ms
 
-        def steps() -> Iterator[None]:
+        def steps() -> Steps[None]:
             left, end_ms = count, now_ms() + TURN_MS
             for partition in self._partitions.all():
                 cost = count
@@ -116,31 +116,18 @@ class Housekeeping:
             if then is not None:
                 then()
 
-        self._run(visit.__name__, steps(), on_fault)
+        steps.__qualname__ = name_of(visit)
+        self._run(visit.__name__, steps())
 
-    def _run(self, name: str, steps: Iterator[None], on_fault: Callable[[StorageFault], None] | None = None) -> None:
-        if name not in self._running:
-            self._running.add(name)
-            self._next_step(name, steps, on_fault)
-
-    def _next_step(self, name: str, steps: Iterator[None], on_fault: Callable[[StorageFault], None] | None) -> None:
-        if self._is_stopped:
-            return
-        try:
-            next(steps)
-        except StopIteration:
-            self._running.discard(name)
-        except StorageFault as fault:
-            self._running.discard(name)
-            if on_fault is None:
-                raise
-            on_fault(fault)
-        else:
-            self._timers.soon(partial(self._next_step, name, steps, on_fault))
+    def _run(self, name: str, steps: Steps[None]) -> None:
+        last = self._passes.get(name)
+        if not self._is_stopped and (last is None or not last.is_running):
+            self._passes[name] = self._own_work.long_work(steps)
+            self._passes[name]()
 
     def delete_expired(self, partition: Partition) -> int:
         """Delete the expired segments of a partition, as many as fit in a turn. Return as how many of the
-        `RETAINED_A_TURN` it counts; 0 is one.
+        `SLOW_ITEMS_A_TURN` it counts; 0 is one.
 
         A full disk or too many open files do not stop the node: the segments are still expired at the next call.
         """
@@ -158,12 +145,12 @@ class Housekeeping:
             self._shortages(f"{partition.name}: expired segments are not deleted, retried later", fault)
         if deleted:
             log.info("%s: %d segments deleted by retention", partition.name, deleted)
-        return RETAINED_A_TURN if is_over else deleted * RETAINED_A_TURN // DELETED_A_TURN
+        return SLOW_ITEMS_A_TURN if is_over else deleted * SLOW_ITEMS_A_TURN // DELETED_A_TURN
 
     def purge(self, run_in_thread: RunInThread, on_fault: Callable[[StorageFault], None]) -> None:
         """Remove the files whose deletion delay is over."""
 
-        def steps() -> Iterator[None]:
+        def steps() -> Steps[None]:
             remove = yield from self._store.collect_deletable(self._clock.now_ms())
             removals, self._unremoved = self._unremoved, []
             for each in removals if remove is None else [*removals, remove]:
@@ -188,7 +175,7 @@ class Housekeeping:
             if log.end_offset != log.recovery_point and log.flush_due(now_ms):
                 self._flusher.request(partition)
 
-        self._visit(flush_if_due, LOOKED_AT_A_TURN)
+        self._visit(flush_if_due, LISTED_A_TURN)
 
     def expire_producers(self) -> None:
         now_ms, expiration_ms = self._clock.now_ms(), self._producer_id_expiration_ms()
@@ -196,7 +183,7 @@ class Housekeeping:
         def expire(partition: Partition) -> None:
             partition.log.producers.expire(now_ms, expiration_ms)
 
-        self._visit(expire, LOOKED_AT_A_TURN)
+        self._visit(expire, LISTED_A_TURN)
 
 
 def _report_fault(fault: StorageFault | None, on_fault: Callable[[StorageFault], None]) -> StorageFault | None:

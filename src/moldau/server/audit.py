@@ -17,6 +17,7 @@ from moldau.base.counters import AUDIT_LINES_DROPPED, DENIED, Counters
 from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems
+from moldau.base.turns import SLOW_ITEMS_A_TURN
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
@@ -37,7 +38,6 @@ ADMIN_LINES_PER_SECOND_MAX: Final = 200
 FAILED_LINES_PER_SECOND_MAX: Final = 50
 """Of administrative requests that failed."""
 VALUE_LENGTH_MAX: Final = 300
-ACTIONS_A_TURN: Final = 100
 COMMIT_EVERY_MS: Final = 60_000
 """A consumer that assigns partitions itself commits like a tool that resets offsets: one line a minute is enough."""
 COMMITTERS_MAX: Final = 1000
@@ -122,7 +122,7 @@ class AuditLog:
         source = [
             quoted(each) for each in (who, caller.address.rpartition(":")[0], caller.client_id or "", APIS[api].name)
         ]
-        turn = TurnItems(ACTIONS_A_TURN)
+        turn = TurnItems(SLOW_ITEMS_A_TURN)
         for action in admin_actions(api, request, response):
             if turn.ends_after(1):
                 yield

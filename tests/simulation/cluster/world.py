@@ -223,7 +223,7 @@ class World:
         with ExitStack() as patches:
             if self.seed % 2:
                 for module in (apply, active):
-                    patches.enter_context(patch.object(module, "RECORDS_A_TURN", FEW_RECORDS_A_TURN))
+                    patches.enter_context(patch.object(module, "ITEMS_A_TURN", FEW_RECORDS_A_TURN))
             return self._run()
 
     def _run(self) -> Report:

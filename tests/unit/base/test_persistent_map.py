@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.base.persistent_map import BUCKETS_MIN, ENTRIES_A_STEP, PersistentMap
+from moldau.base.persistent_map import BUCKETS_MIN, PersistentMap
 from moldau.base.steps import finish
+from moldau.base.turns import ENTRIES_A_TURN
 
 KEYS = st.one_of(st.integers(0, 300), st.text(max_size=2), st.binary(max_size=2))
 CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers()), max_size=60)
@@ -55,7 +56,7 @@ def test_a_map_grows_beyond_its_first_buckets_in_one_batch_and_one_by_one() -> N
 
 
 def test_many_entries_get_new_buckets_in_steps() -> None:
-    whole = {key: -key for key in range(2 * ENTRIES_A_STEP + 1)}
+    whole = {key: -key for key in range(2 * ENTRIES_A_TURN + 1)}
     edited = PersistentMap[int, int]().edit()
     for key, value in whole.items():
         edited[key] = value

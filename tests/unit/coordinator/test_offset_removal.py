@@ -9,9 +9,10 @@ from typing import NoReturn
 from operations import operations_of
 
 from moldau.base.steps import TurnItems
+from moldau.base.turns import LISTED_A_TURN
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.classic.group import ClassicGroup
-from moldau.coordinator.group.groups import OFFSETS_A_TURN, Groups
+from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
@@ -23,7 +24,7 @@ from moldau.wire.log_records.offsets import OffsetCommitKey, OffsetCommitValue
 
 NEVER_MS = 2**50
 ONE = PartitionState((1,), (1,), 1, 0, 0)
-COUNT = 2 * OFFSETS_A_TURN + 1
+COUNT = 2 * LISTED_A_TURN + 1
 
 
 def groups_with_offsets() -> Groups:
@@ -48,7 +49,7 @@ def test_a_group_expires_in_turns_and_is_removed_with_its_last_offset() -> None:
         removed.append(None if outcome is None else len(outcome.records))
         if outcome is not None:
             groups.apply_all(outcome.records)
-    assert removed == [OFFSETS_A_TURN, None, OFFSETS_A_TURN, None, 1, 1]
+    assert removed == [LISTED_A_TURN, None, LISTED_A_TURN, None, 1, 1]
     assert not groups.state.groups
     assert not groups.state.offsets
 
@@ -88,7 +89,7 @@ def delete_topic(groups: Groups) -> Iterator[Outcome[None] | None]:
     current = groups.state.current
     removed = current.image.topics["t"]
     current.image = MetadataImage()
-    return groups.topics_changed(TopicChanges.of(current.image, Changes(removed=[removed])), TurnItems(OFFSETS_A_TURN))
+    return groups.topics_changed(TopicChanges.of(current.image, Changes(removed=[removed])), TurnItems(LISTED_A_TURN))
 
 
 def test_the_offsets_of_a_deleted_topic_are_removed_in_turns() -> None:
@@ -98,7 +99,7 @@ def test_the_offsets_of_a_deleted_topic_are_removed_in_turns() -> None:
         removed.append(None if outcome is None else len(outcome.records))
         if outcome is not None:
             groups.apply_all(outcome.records)
-    assert removed == [OFFSETS_A_TURN, None, OFFSETS_A_TURN, None, 1]
+    assert removed == [LISTED_A_TURN, None, LISTED_A_TURN, None, 1]
     assert not groups.state.offsets
 
 

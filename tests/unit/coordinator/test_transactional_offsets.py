@@ -13,9 +13,9 @@ from transactional_offsets_model import Committed, GroupRemoved, Marker, Offsets
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.base.steps import TurnItems, finish
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
-from moldau.coordinator.group.offset_removal import POSTPONED_A_TURN
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome, ProducerIdAndEpoch
@@ -352,7 +352,7 @@ def test_offsets_of_a_deleted_topic_are_removed_when_a_commit_to_the_recreated_o
 
 def test_many_offsets_of_a_deleted_topic_are_removed_in_turns_when_commits_are_aborted() -> None:
     coordinator = Coordinator()
-    groups = [f"g{number}" for number in range(POSTPONED_A_TURN + 1)]
+    groups = [f"g{number}" for number in range(CHANGES_A_TURN + 1)]
     for group in groups:
         coordinator.commit(group, 0, 1)
     removals = deleted_topic_removals(coordinator)

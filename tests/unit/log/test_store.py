@@ -15,6 +15,7 @@ from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.steps import finish
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.log import layout
 from moldau.log.checkpoints import (
     decode_entries,
@@ -27,7 +28,7 @@ from moldau.log.checkpoints import (
 from moldau.log.config import LogConfig
 from moldau.log.files import DiskFiles
 from moldau.log.log import Log
-from moldau.log.store import LOGS_A_STEP, LogStore
+from moldau.log.store import LogStore
 from moldau.testing.files import MemoryFiles
 
 LONG_NAME = TopicPartition("x" * 249, 12)
@@ -523,7 +524,7 @@ def test_many_deleted_partitions_are_purged_in_steps() -> None:
     files = MemoryFiles()
     store = LogStore(files, "data")
     store.load(lambda _: LogConfig(), NOW_MS)
-    partitions = [TopicPartition("t", index) for index in range(2 * LOGS_A_STEP + 1)]
+    partitions = [TopicPartition("t", index) for index in range(2 * ITEMS_A_TURN + 1)]
     for number, partition in enumerate(partitions):
         store.create(partition, TOPIC_ID, LogConfig(file_delete_delay_ms=1_000), NOW_MS)
         if number:

@@ -7,10 +7,11 @@ from making_logs import NOW_MS, WatchedFiles, batch_of, new_log, offset_for_time
 from operations import operations_of
 
 from moldau.base.errors import MalformedData
+from moldau.base.turns import CHECKS_A_TURN
 from moldau.log import time_search
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
-from moldau.log.time_search import BATCHES_OPENED_MAX, HEADERS_A_TURN
+from moldau.log.time_search import BATCHES_OPENED_MAX
 from moldau.wire.batch import stamp_create_time
 from moldau.wire.compression import Compression
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
@@ -81,7 +82,7 @@ def test_at_most_a_few_batches_with_wrong_timestamps_are_opened() -> None:
 def test_a_long_search_takes_several_turns() -> None:
     log = new_log()
     append(log, batch_of(timestamp=NOW_MS + 500))
-    for _ in range(2 * HEADERS_A_TURN):
+    for _ in range(2 * CHECKS_A_TURN):
         append(log, batch_of(key=None))
     append(log, batch_of(timestamp=LATER_MS))
     search = log.search_time(LATER_MS)
@@ -89,9 +90,9 @@ def test_a_long_search_takes_several_turns() -> None:
     assert next(search) is None
     open_batch = next(search)
     assert open_batch is not None
-    assert open_batch() == offset_for_time(log, LATER_MS) == (LATER_MS, 2 * HEADERS_A_TURN + 1, 3)
+    assert open_batch() == offset_for_time(log, LATER_MS) == (LATER_MS, 2 * CHECKS_A_TURN + 1, 3)
     first_turn = operations_of(lambda: next(log.search_time(LATER_MS)))
-    assert first_turn < 30 * HEADERS_A_TURN
+    assert first_turn < 30 * CHECKS_A_TURN
 
 
 @pytest.mark.parametrize("target_ms", [LATER_MS, None], ids=["time", "max timestamp"])

@@ -82,7 +82,7 @@ def test_the_search_for_ended_transactions_takes_several_calls(
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each call reads a bounded part of the log; until all is read, no record counts as decided."""
-    monkeypatch.setattr(rebuild, "BATCHES_A_STEP", 3)
+    monkeypatch.setattr(rebuild, "LISTED_A_TURN", 3)
     store, log = open_again(files, 2)
     for sequence in range(4):
         send(log, sequence, producer_id=9)
@@ -101,7 +101,7 @@ def test_the_search_for_ended_transactions_takes_several_calls(
 def test_the_search_for_ended_transactions_starts_again_below_a_lower_high_watermark(
     files: MemoryFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild, "BATCHES_A_STEP", 1)
+    monkeypatch.setattr(rebuild, "LISTED_A_TURN", 1)
     _, log = open_again(files, 8)
     assert log.last_stable_offset(8) == 0
     while log.producers.ended_known_from > 2:

@@ -7,7 +7,8 @@ from controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
 from moldau.base.steps import finish
-from moldau.metadata.controller.alter_partition import PARTITIONS_A_TURN, decide_alter_partition
+from moldau.base.turns import CHANGES_A_TURN
+from moldau.metadata.controller.alter_partition import decide_alter_partition
 from moldau.wire.messages.alter_partition import AlterPartitionRequest, RequestPartitionData, RequestTopicData
 
 
@@ -104,8 +105,8 @@ def test_of_two_proposals_for_one_partition_the_first_counts() -> None:
 
 def test_thousands_of_proposals_are_decided_in_steps() -> None:
     cluster = ControlledCluster([1, 2])
-    cluster.create("a", *[[1, 2]] * (3 * PARTITIONS_A_TURN))
-    proposals = [RequestPartitionData(index, new_isr=[1]) for index in range(3 * PARTITIONS_A_TURN)]
+    cluster.create("a", *[[1, 2]] * (3 * CHANGES_A_TURN))
+    proposals = [RequestPartitionData(index, new_isr=[1]) for index in range(3 * CHANGES_A_TURN)]
     topic = RequestTopicData(cluster.image.topics["a"].id, proposals)
     request = AlterPartitionRequest(1, cluster.image.brokers[1].epoch, [topic])
     steps = decide_alter_partition(cluster.image, request, cluster.layers)

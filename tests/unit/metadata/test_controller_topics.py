@@ -12,10 +12,10 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, uuid_text
 from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import METADATA_TOPIC
+from moldau.base.turns import LISTED_A_TURN
 from moldau.metadata.controller import topics as topics_module
 from moldau.metadata.controller.topics import (
     PARTITIONS_PER_REQUEST_MAX,
-    PARTITIONS_PER_STEP,
     decide_create_partitions,
     decide_create_topics,
     decide_delete_topics,
@@ -293,9 +293,9 @@ def built_per_step(steps: Steps[object], monkeypatch: pytest.MonkeyPatch) -> lis
 
 def test_topics_beyond_a_quota_are_decided_in_steps_and_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"t{number}" for number in range(20)]
-    request = CreateTopicsRequest(topics=[topic(name, PARTITIONS_PER_STEP - 1) for name in names])
+    request = CreateTopicsRequest(topics=[topic(name, LISTED_A_TURN - 1) for name in names])
     counts = built_per_step(decide_create_topics(THREE, request, topic_rules(), Random(1), refuse), monkeypatch)
-    assert max(counts) <= 2 * PARTITIONS_PER_STEP
+    assert max(counts) <= 2 * LISTED_A_TURN
     assert PARTITIONS_PER_REQUEST_MAX // 2 < sum(counts) <= PARTITIONS_PER_REQUEST_MAX
 
 
@@ -309,19 +309,19 @@ def test_topics_with_configs_are_decided_in_steps(topics: int, configs: int, ste
 def test_partitions_beyond_a_quota_are_decided_in_steps_and_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"t{number}" for number in range(20)]
     image = with_topics(THREE, *(topic(name, 1) for name in names))
-    request = CreatePartitionsRequest([grow_to(name, PARTITIONS_PER_STEP) for name in names])
+    request = CreatePartitionsRequest([grow_to(name, LISTED_A_TURN) for name in names])
     counts = built_per_step(decide_create_partitions(image, request, Random(1), refuse), monkeypatch)
-    assert max(counts) <= 2 * PARTITIONS_PER_STEP
+    assert max(counts) <= 2 * LISTED_A_TURN
     assert PARTITIONS_PER_REQUEST_MAX // 2 < sum(counts) <= PARTITIONS_PER_REQUEST_MAX
 
 
 def test_invalid_assignments_are_decided_in_steps_and_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    partitions = PARTITIONS_PER_STEP - 1
+    partitions = LISTED_A_TURN - 1
     names = [f"t{number}" for number in range(20)]
     uneven = {index: [1] if index else [1, 2] for index in range(partitions)}
     request = CreateTopicsRequest(topics=[topic(name, assign=uneven) for name in names])
     counts = built_per_step(decide_create_topics(THREE, request, topic_rules(), Random(1)), monkeypatch)
-    assert max(counts) <= 2 * PARTITIONS_PER_STEP
+    assert max(counts) <= 2 * LISTED_A_TURN
     assert PARTITIONS_PER_REQUEST_MAX // 2 < sum(counts) <= PARTITIONS_PER_REQUEST_MAX
 
 

@@ -6,10 +6,10 @@ from controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
 from moldau.base.steps import finish
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import (
     ELECTIONS_MAX,
-    PARTITIONS_A_TURN,
     decide_balance,
     decide_elect_leaders,
     decide_unclean_elections,
@@ -119,7 +119,7 @@ def test_a_round_of_balancing_is_limited() -> None:
 
 def test_elections_without_a_request_yield_after_some_partitions() -> None:
     cluster = ControlledCluster([1, 2])
-    cluster.create("a", *[[1, 2]] * (3 * PARTITIONS_A_TURN))
+    cluster.create("a", *[[1, 2]] * (3 * ITEMS_A_TURN))
     cluster.die(1)
     assert len(list(decide_balance(cluster.image))) == 3, "none of the preferred leaders is alive"
     cluster.die(2)

@@ -10,13 +10,10 @@ from controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
 from moldau.base.steps import finish
+from moldau.base.turns import LISTED_A_TURN
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.elections import ElectionType
-from moldau.metadata.controller.reassignments import (
-    REPLICAS_A_TURN,
-    decide_alter_reassignments,
-    decide_list_reassignments,
-)
+from moldau.metadata.controller.reassignments import decide_alter_reassignments, decide_list_reassignments
 from moldau.metadata.records import ConfigResource
 from moldau.wire.log_records.metadata import ConfigRecord
 from moldau.wire.messages.alter_partition_reassignments import (
@@ -178,6 +175,6 @@ def test_ongoing_reassignments_are_listed() -> None:
 
 def test_partitions_with_many_replicas_are_decided_in_steps() -> None:
     cluster = five_brokers()
-    targets = [ReassignablePartition(index, range(100)) for index in range(3 * REPLICAS_A_TURN // 100)]
+    targets = [ReassignablePartition(index, range(100)) for index in range(3 * LISTED_A_TURN // 100)]
     request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic("a", targets)])
     assert sum(1 for _ in decide_alter_reassignments(cluster.image, request, cluster.layers)) == 3

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from memory_raft_log import MemoryRaftLog, MemoryStateStore
+from raised_faults import raise_fault
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
@@ -118,7 +119,9 @@ class Node:
             world.settings,
         )
         disk = _Disk(self, node_timers)
-        self.driver = QuorumDriver(quorum, _Peers(self, node_timers), clock, node_timers, disk, disk.run_in_thread)
+        self.driver = QuorumDriver(
+            quorum, _Peers(self, node_timers), clock, node_timers, disk, disk.run_in_thread, raise_fault
+        )
         self.driver.add_listener(self)
         self.driver.start()
 

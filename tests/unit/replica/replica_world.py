@@ -12,6 +12,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from raised_faults import own_work
+
 from moldau.base.cluster_settings import ReplicaFetchSettings
 from moldau.base.counters import Counters
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
@@ -227,7 +229,7 @@ class Node:
         self.reports.append(f"{what}: {fault}")
 
     def _build(self) -> None:
-        isr_changes = IsrChanges(self.id, lambda: self.epoch, self._ask_controller, self)
+        isr_changes = IsrChanges(self.id, lambda: self.epoch, self._ask_controller, own_work(self))
         self.replication = Replication(self.clock, isr_changes, self.world.lag_time_max_ms)
         self.throttles = Throttles(self.id, {}, self.clock)
         self.partitions = Partitions(
@@ -242,7 +244,7 @@ class Node:
             lambda: self.epoch,
             ReplicaFetchSettings(timeout_ms=1_000, **self.world.fetch_settings),
             self.clock,
-            self,
+            own_work(self),
             self.throttles.follower,
         )
         self.current.add_listener(lambda image, changes: self.partitions.on_image(image, changes, self.clock.now_ms()))

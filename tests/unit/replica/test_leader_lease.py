@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from in_memory_node import batch, error_of
+from raised_faults import own_work
 from replica_world import TOPIC_ID, Call, Node, World
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -27,7 +28,9 @@ class LeaseSetup:
         self.world = World(fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000, **configs)
         self.node: Node = self.world.nodes[1]
         self.changes = 0
-        self.lease = LeaderLease(self.node.partitions, self.node.replication, WAIT_MS, self.node, self._on_changed)
+        self.lease = LeaderLease(
+            self.node.partitions, self.node.replication, WAIT_MS, own_work(self.node), self._on_changed
+        )
         self.lease.renew(self.world.clock.monotonic_ms(), SESSION_MS)
         self.world.run(100)
         self.partition = self.node.partition()
@@ -175,8 +178,8 @@ def test_a_check_of_many_partitions_ends_before_the_next_begins() -> None:
     world = World(partitions=6, fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000)
     node = world.nodes[1]
     timers = SlowTurns(node)
-    with patch.object(leader_lease, "PARTITIONS_A_TURN", 1):
-        lease = LeaderLease(node.partitions, node.replication, WAIT_MS, timers, lambda: None)
+    with patch.object(leader_lease, "ITEMS_A_TURN", 1):
+        lease = LeaderLease(node.partitions, node.replication, WAIT_MS, own_work(timers), lambda: None)
         lease.renew(world.clock.monotonic_ms(), SESSION_MS)
         world.run(100)
         world.cuts = {frozenset({1, 2}), frozenset({1, 3})}

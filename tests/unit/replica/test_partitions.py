@@ -12,12 +12,12 @@ from moldau.assembly.assembly import METADATA
 from moldau.assembly.broker_side import OPEN_RETRY_MS
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.base.turns import LAID_OUT_A_TURN
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 from moldau.replica.partition import Partition
 from moldau.replica.reading import ConsumerReads, ReplicaReads
-from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
 from moldau.wire.apis import ApiKey
 from moldau.wire.log_records.metadata import ConfigRecord, PartitionRecord, TopicRecord
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -92,20 +92,20 @@ def test_a_topic_is_recreated_with_another_id(node: InMemoryNode) -> None:
 
 
 def test_a_deleted_large_topic_is_unreadable_at_once_and_removed_in_chunks(node: InMemoryNode) -> None:
-    count = 3 * PARTITIONS_A_TURN
+    count = 3 * LAID_OUT_A_TURN
     node.create_topic("a", count)
     partitions = [node.partition("a", index) for index in range(count)]
     node.delete_topic("a")
     assert partition_names(node) == []
-    assert sum(each.is_closed for each in partitions) == PARTITIONS_A_TURN
-    assert len(list(node.store)) == 1 + count - PARTITIONS_A_TURN, "the metadata log, and the logs not removed yet"
+    assert sum(each.is_closed for each in partitions) == LAID_OUT_A_TURN
+    assert len(list(node.store)) == 1 + count - LAID_OUT_A_TURN, "the metadata log, and the logs not removed yet"
     node.timers.run_soon()
     assert all(each.is_closed for each in partitions)
     assert len(list(node.store)) == 1
 
 
 def test_a_large_topic_is_recreated_before_all_of_it_is_removed(node: InMemoryNode) -> None:
-    count = 3 * PARTITIONS_A_TURN
+    count = 3 * LAID_OUT_A_TURN
     node.create_topic("a", count)
     last = node.partition("a", count - 1)
     node.append("a", count - 1)
@@ -121,7 +121,7 @@ def test_a_large_topic_is_recreated_before_all_of_it_is_removed(node: InMemoryNo
 
 
 def test_a_node_that_stops_while_a_topic_is_removed_starts_without_it(node: InMemoryNode) -> None:
-    node.create_topic("a", 3 * PARTITIONS_A_TURN)
+    node.create_topic("a", 3 * LAID_OUT_A_TURN)
     node.delete_topic("a")
     assert partition_names(node.restart()) == []
 
@@ -347,7 +347,7 @@ def test_many_partitions_that_cannot_be_created_are_retried_in_turns(node: InMem
         if not node.timers.run_one_soon():
             node.timers.run_one_timer()
         most = max(most, disk.attempts - before)
-    assert most == PARTITIONS_A_TURN
+    assert most == LAID_OUT_A_TURN
     assert disk.attempts == 200
     assert len(partition_names(node)) == 100
 

@@ -183,7 +183,7 @@ def test_an_unreadable_log_fails_the_waiting_fetch_and_not_the_append(
 def test_a_session_gets_its_records_although_the_last_stable_offset_is_still_searched_for(
     node: InMemoryNode, partition: Partition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild, "BATCHES_A_STEP", 2)
+    monkeypatch.setattr(rebuild, "LISTED_A_TURN", 2)
     for sequence in range(10):
         append_as_producer(partition, 1, sequence)
         append_marker(partition, 1, commit=True)

@@ -9,9 +9,8 @@ from fetch_requests import BY_ID, Key, fetch, immediate, parked, partition_resul
 from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
-from moldau.replica.waiting import FETCHES_A_TURN
-from moldau.server.handlers.fetch import UPDATED_A_TURN
-from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer
+from moldau.base.turns import CALLS_A_TURN, CHANGES_A_TURN, ITEMS_A_TURN
+from moldau.server.handlers.fetch_answer import FetchAnswer
 
 A: Key = ("a", 0)
 B: Key = ("a", 1)
@@ -242,25 +241,25 @@ def test_an_offset_within_a_batch_gets_the_whole_batch(node: InMemoryNode) -> No
 
 
 def test_many_fetches_that_wait_for_one_partition_are_evaluated_a_few_per_turn(node: InMemoryNode) -> None:
-    answers = [parked(fetch(node, {A: 0}, wait_ms=500)) for _ in range(2 * FETCHES_A_TURN + 1)]
+    answers = [parked(fetch(node, {A: 0}, wait_ms=500)) for _ in range(2 * CALLS_A_TURN + 1)]
     node.append("a")
     counts = []
     while node.timers.run_one_soon():
         counts.append(sum(answer.done for answer in answers))
-    assert counts == [FETCHES_A_TURN, 2 * FETCHES_A_TURN, 2 * FETCHES_A_TURN + 1]
+    assert counts == [CALLS_A_TURN, 2 * CALLS_A_TURN, 2 * CALLS_A_TURN + 1]
     assert len(node.parked) == 0
 
 
 @pytest.mark.parametrize("epoch", [-1, 0])
 def test_records_appended_while_a_long_fetch_is_read_end_its_wait(node: InMemoryNode, epoch: int) -> None:
-    count = 3 * PARTITIONS_A_TURN
+    count = 3 * ITEMS_A_TURN
     node.partitions._topics["a"].update(dict.fromkeys(range(1, count), node.partition("a", 1)))
     answer = parked(fetch(node, {("a", index): 0 for index in range(count)}, epoch=epoch, wait_ms=500))
     turns = 0
     while len(node.parked) == 0:
         assert node.timers.run_one_soon()
         turns += 1
-        if turns == count // UPDATED_A_TURN + 1:  # the first partition was read, the last one was not
+        if turns == count // CHANGES_A_TURN + 1:  # the first partition was read, the last one was not
             size = node.append("a")
     assert not answer.done
     node.timers.run_soon()
@@ -272,7 +271,7 @@ def test_records_appended_while_a_long_fetch_is_read_end_its_wait(node: InMemory
 
 def test_a_long_fetch_that_did_not_wait_watches_no_partition_afterwards(node: InMemoryNode) -> None:
     node.append("a")
-    count = 3 * PARTITIONS_A_TURN
+    count = 3 * ITEMS_A_TURN
     node.partitions._topics["a"].update(dict.fromkeys(range(1, count), node.partition("a", 1)))
     answer = parked(fetch(node, {("a", index): 0 for index in range(count)}, wait_ms=500))
     node.timers.run_soon()
@@ -289,7 +288,7 @@ def test_a_long_fetch_that_failed_does_not_wait_for_records(
         raise AssertionError("unexpected")
 
     monkeypatch.setattr(FetchAnswer, "_read", fail)
-    count = 3 * PARTITIONS_A_TURN
+    count = 3 * ITEMS_A_TURN
     node.partitions._topics["a"].update(dict.fromkeys(range(1, count), node.partition("a", 1)))
     answer = parked(fetch(node, {("a", index): 0 for index in range(count)}, epoch=epoch, wait_ms=500))
     node.timers.run_soon()

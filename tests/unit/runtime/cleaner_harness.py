@@ -15,6 +15,7 @@ from moldau.runtime.cleaning.cleaner import LogCleaner
 from moldau.runtime.cleaning.ports import CleaningFailed, ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import CleanerSettings
 from moldau.runtime.housekeeping import Housekeeping
+from moldau.runtime.own_work import OwnWork
 from moldau.testing.files import MemoryFiles
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import split_batches
@@ -99,7 +100,7 @@ class CleanerHarness:
             self.node.store,
             self.node.flusher,
             self.node.clock,
-            self.node.timers,
+            OwnWork(self.node.timers, self.node.faults.append),
             lambda: DAY_MS,
             lambda partition: self.cleaner.is_cleaning(partition),
         )
@@ -108,12 +109,11 @@ class CleanerHarness:
             self.cleans,
             CleanerSettings(map_bytes_max=2 << 20),
             self.node.clock,
-            self.node.timers,
+            OwnWork(self.node.timers, self.node.faults.append),
             self.run_in_thread,
             self.housekeeping.delete_expired,
             lambda: self.housekeeping.write_checkpoints(self.run_in_thread, self.node.faults.append),
             lambda: self.housekeeping.purge(self.run_in_thread, self.node.faults.append),
-            self.node.faults.append,
         )
         self.cleaner.start()
 

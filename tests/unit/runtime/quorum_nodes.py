@@ -7,6 +7,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from raised_faults import raise_fault
+
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
 from moldau.base.promise import Promise
@@ -77,7 +79,7 @@ class QuorumNode:
         state = QuorumStateFile(self.files, log.directory)
         rng = Random(self.cluster.rng.random())
         quorum = Quorum(me, self.cluster.static, bootstrap, self.metadata_log, state, rng, clock, SETTINGS)
-        self.driver = QuorumDriver(quorum, _Peers(self), clock, timers, self, self._run_in_thread)
+        self.driver = QuorumDriver(quorum, _Peers(self), clock, timers, self, self._run_in_thread, raise_fault)
         self.driver.add_listener(self)
         self.driver.start()
         return self.driver

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from raised_faults import own_work
 
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
+from moldau.base.turns import LAID_OUT_A_TURN
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
-from moldau.runtime.broker import chunked_layout
-from moldau.runtime.broker.chunked_layout import AT_ONCE_MAX, PARTITIONS_A_TURN, ChunkedLayout
-from moldau.runtime.internal_errors import InternalErrors
+from moldau.runtime.broker.chunked_layout import AT_ONCE_MAX, ChunkedLayout
 from moldau.testing.clock import FakeTimers
 
 STATE = PartitionState((1,), (1,), 1, 0, 0)
@@ -67,7 +67,7 @@ class LayoutHarness:
         self.removals_left = 0
         self.removed_in_turns: list[int] = []
         self.files = SlowFiles()
-        self.chunks = ChunkedLayout(self._on_image, self._finish_some, self.files, self.timers)
+        self.chunks = ChunkedLayout(self._on_image, self._finish_some, self.files, own_work(self.timers))
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:
         assert not self.broken & changes.topics.keys(), "broken"
@@ -92,12 +92,11 @@ class LayoutHarness:
 
 
 @pytest.fixture
-def harness(monkeypatch: pytest.MonkeyPatch) -> LayoutHarness:
-    monkeypatch.setattr(chunked_layout, "INTERNAL_ERRORS", InternalErrors())
+def harness() -> LayoutHarness:
     return LayoutHarness()
 
 
-MANY = [f"t{number:04}" for number in range(AT_ONCE_MAX + PARTITIONS_A_TURN)]
+MANY = [f"t{number:04}" for number in range(AT_ONCE_MAX + LAID_OUT_A_TURN)]
 
 
 def test_a_small_change_is_passed_on_at_once(harness: LayoutHarness) -> None:
@@ -110,20 +109,20 @@ def test_a_large_change_is_passed_on_in_turns_each_topic_once(harness: LayoutHar
     harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
     assert harness.topics() == []
     harness.timers.run_one_soon()
-    assert len(harness.topics()) == PARTITIONS_A_TURN
+    assert len(harness.topics()) == LAID_OUT_A_TURN
     harness.timers.run_soon()
     assert harness.topics() == MANY
-    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == PARTITIONS_A_TURN
+    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == LAID_OUT_A_TURN
 
 
 def test_a_large_topic_is_split(harness: LayoutHarness) -> None:
-    count = 10 * PARTITIONS_A_TURN + 3
+    count = 10 * LAID_OUT_A_TURN + 3
     harness.chunks.on_image(image(["a", "b"], count), Changes(changed(["a", "b"], count)))
     harness.timers.run_one_soon()
-    assert harness.partitions() == [("a", index) for index in range(PARTITIONS_A_TURN)]
+    assert harness.partitions() == [("a", index) for index in range(LAID_OUT_A_TURN)]
     harness.timers.run_soon()
     assert harness.partitions() == [(name, index) for name in "ab" for index in range(count)]
-    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == PARTITIONS_A_TURN
+    assert max(len(pairs) for _, pairs, _ in harness.passed_on) == LAID_OUT_A_TURN
 
 
 def test_later_changes_pass_on_the_latest_image(harness: LayoutHarness) -> None:
@@ -137,12 +136,12 @@ def test_later_changes_pass_on_the_latest_image(harness: LayoutHarness) -> None:
 
 
 def test_partitions_of_a_deleted_topic_are_removed_in_turns(harness: LayoutHarness) -> None:
-    count = 4 * PARTITIONS_A_TURN + 1
+    count = 4 * LAID_OUT_A_TURN + 1
     (gone,) = image(["a"], count).topics.values()
     harness.chunks.on_image(image([]), Changes(removed=[gone]))
-    assert harness.removed_in_turns == [PARTITIONS_A_TURN]
+    assert harness.removed_in_turns == [LAID_OUT_A_TURN]
     harness.timers.run_soon()
-    assert harness.removed_in_turns == [*[PARTITIONS_A_TURN] * 4, 1]
+    assert harness.removed_in_turns == [*[LAID_OUT_A_TURN] * 4, 1]
 
 
 def test_nothing_is_passed_on_after_a_stop(harness: LayoutHarness) -> None:
@@ -152,7 +151,7 @@ def test_nothing_is_passed_on_after_a_stop(harness: LayoutHarness) -> None:
     harness.chunks.stop()
     harness.timers.run_soon()
     harness.chunks.on_image(image(["late"]), Changes(changed(["late"])))
-    assert len(harness.topics()) == PARTITIONS_A_TURN
+    assert len(harness.topics()) == LAID_OUT_A_TURN
 
 
 def test_when_done_calls_each_callback_once(harness: LayoutHarness) -> None:
@@ -169,14 +168,14 @@ def test_when_done_calls_each_callback_once(harness: LayoutHarness) -> None:
 def test_a_chunk_is_passed_on_when_its_files_are_created(harness: LayoutHarness) -> None:
     harness.files.new = {(name, 0) for name in MANY}
     harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    for count in range(0, len(MANY), PARTITIONS_A_TURN):
+    for count in range(0, len(MANY), LAID_OUT_A_TURN):
         harness.timers.run_soon()
         assert len(harness.topics()) == count
-        assert len(harness.files.being_created) == PARTITIONS_A_TURN
+        assert len(harness.files.being_created) == LAID_OUT_A_TURN
         harness.files.finish()
     assert harness.topics() == MANY
     assert harness.timers.run_soon() == 0
-    assert harness.files.discarded == len(MANY) // PARTITIONS_A_TURN
+    assert harness.files.discarded == len(MANY) // LAID_OUT_A_TURN
 
 
 def test_a_small_change_does_not_wait_for_the_files_of_a_large_one(harness: LayoutHarness) -> None:
@@ -224,7 +223,7 @@ def test_changes_that_need_no_files_do_not_wait_for_the_thread(harness: LayoutHa
     harness.files.new = {(name, 0) for name in big}
     harness.chunks.on_image(image(big), Changes(changed(big)))
     harness.timers.run_soon()
-    (gone,) = image(["gone"], 3 * PARTITIONS_A_TURN).topics.values()
+    (gone,) = image(["gone"], 3 * LAID_OUT_A_TURN).topics.values()
     harness.chunks.on_image(image([*big, *MANY]), Changes(changed(MANY), [gone]))
     harness.timers.run_soon()
     assert harness.topics() == MANY
@@ -283,35 +282,16 @@ def test_a_view_that_becomes_a_topic_of_fewer_partitions_does_not_stop_the_layou
     assert sorted(harness.partitions()) == sorted([(view.name, 0), *((name, 0) for name in MANY)])
 
 
-def test_a_failing_partition_does_not_affect_others(harness: LayoutHarness, caplog: pytest.LogCaptureFixture) -> None:
-    harness.broken = {MANY[3]}
-    calls: list[None] = []
+@pytest.mark.parametrize("broken", ["partition", "files", "removal"])
+def test_an_unexpected_error_in_a_later_turn_is_raised(harness: LayoutHarness, broken: str) -> None:
+    """To whoever runs the node's own work: that stops the node."""
     harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    harness.chunks.when_done(lambda: calls.append(None))
-    harness.timers.run_soon()
-    assert harness.topics() == [name for name in MANY if name != MANY[3]]
-    assert calls
-    assert f"{MANY[3]}-0 cannot be laid out" in caplog.text
-
-
-def test_a_failure_to_prepare_files_does_not_stop_the_layout(
-    harness: LayoutHarness, caplog: pytest.LogCaptureFixture
-) -> None:
-    harness.files.new = {(name, 0) for name in MANY[:40]}
-    harness.files.is_broken = True
-    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    harness.timers.run_soon()
-    assert sorted(harness.topics()) == MANY
-    assert "the files of new partitions cannot be prepared" in caplog.text
-
-
-def test_failed_removals_continue_with_the_next_image(harness: LayoutHarness, caplog: pytest.LogCaptureFixture) -> None:
-    harness.chunks.on_image(image(MANY), Changes(changed(MANY)))
-    harness.removals_left = -1
-    harness.timers.run_soon()
-    assert harness.topics() == MANY
-    assert "work of several turns failed" in caplog.text
-    harness.removals_left = 3 * PARTITIONS_A_TURN
-    harness.chunks.on_image(image(MANY), Changes())
-    harness.timers.run_soon()
-    assert harness.removals_left == 0
+    if broken == "partition":
+        harness.broken = {MANY[3]}
+    elif broken == "files":
+        harness.files.new = {(name, 0) for name in MANY[:40]}
+        harness.files.is_broken = True
+    else:
+        harness.removals_left = -1
+    with pytest.raises(AssertionError, match="broken"):
+        harness.timers.run_soon()

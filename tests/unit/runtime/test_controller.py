@@ -9,11 +9,13 @@ from typing import cast
 
 import pytest
 from in_memory_node import NODE_ID, InMemoryNode
+from raised_faults import own_work
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
-from moldau.metadata.apply import RECORDS_A_TURN, Changes
+from moldau.base.turns import ITEMS_A_TURN
+from moldau.metadata.apply import Changes
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.producer_ids import decide_allocate
 from moldau.metadata.current import CurrentImage
@@ -246,7 +248,7 @@ def many_configs(node: InMemoryNode, names: list[str]) -> Promise[str]:
     )
 
 
-LONG = [f"topic-{number}" for number in range(3 * RECORDS_A_TURN)]
+LONG = [f"topic-{number}" for number in range(3 * ITEMS_A_TURN)]
 
 
 def test_a_long_decision_takes_several_turns_and_is_one_batch(node: InMemoryNode) -> None:
@@ -299,7 +301,7 @@ def test_committed_records_are_applied_in_turns(node: InMemoryNode) -> None:
     node.committed(node.controller.submit(lambda _: feature("after")))
     timers, current = FakeTimers(), CurrentImage()
     log = cast(MetadataLog, node.assembly.driver.quorum.log)
-    committed = CommittedMetadata(log, current, timers, pytest.fail)
+    committed = CommittedMetadata(log, current, own_work(timers))
     committed.committed(node.metadata_log.end_offset - 1)
     assert current.image.offset == -1, "half of a batch is not published"
     committed.committed(node.metadata_log.end_offset)
@@ -313,7 +315,7 @@ def test_committed_records_are_applied_in_turns(node: InMemoryNode) -> None:
 def test_a_new_leader_does_not_publish_a_half_read_image(node: InMemoryNode) -> None:
     node.committed(many_configs(node, LONG))
     timers, current = FakeTimers(), CurrentImage()
-    committed = CommittedMetadata(cast(MetadataLog, node.assembly.driver.quorum.log), current, timers, pytest.fail)
+    committed = CommittedMetadata(cast(MetadataLog, node.assembly.driver.quorum.log), current, own_work(timers))
     committed.committed(node.metadata_log.end_offset)
     committed.stop()
     timers.run_soon()
@@ -349,7 +351,9 @@ class EmptyLog:
 
 def test_a_controller_that_resigns_during_an_append_drops_the_decision() -> None:
     quorum, current = ResigningQuorum(), CurrentImage()
-    controller = quorum.controller = Controller(quorum, cast(CommittedMetadata, EmptyLog()), current, FakeTimers())
+    controller = quorum.controller = Controller(
+        quorum, cast(CommittedMetadata, EmptyLog()), current, own_work(FakeTimers())
+    )
     controller.leading(1)
     answer = controller.submit(lambda _: feature("transaction.version"))
     assert answer.value().code is ErrorCode.NOT_CONTROLLER

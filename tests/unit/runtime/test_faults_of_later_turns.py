@@ -4,30 +4,50 @@ the client is closed. The work is not silently dead."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 from unittest.mock import Mock
 
 import pytest
 from fetch_requests import fetch, parked
 from in_memory_node import InMemoryNode
 
-from moldau.base.errors import MalformedData
+from moldau.assembly.broker_side import BrokerSide
+from moldau.assembly.controller_side import ControllerSide
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.long_work import LongWork
+from moldau.base.promise import Promise
+from moldau.base.steps import Steps, no_steps
 from moldau.log import store
 from moldau.log.log import Log
 from moldau.log.producers import Producers
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.runtime import housekeeping
 from moldau.runtime.broker import leader_lease
 from moldau.runtime.broker.leader_lease import LeaderLease
 from moldau.runtime.housekeeping import Housekeeping
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.quorum.committed_metadata import CommittedMetadata
+from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.replication import isr_changes
+from moldau.server.conversation import LongReply
 from moldau.server.handlers import fetch_answer
 from moldau.server.handlers.fetch_answer import FetchAnswer
+from moldau.server.handlers.replies import run_steps
+from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
+from moldau.wire.log_records.metadata import NoOpRecord
 
 
 class Unexpected(Exception):
     pass
+
+
+@pytest.fixture(autouse=True)
+def _first_of_each_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log an error although an earlier test has just caused one like it."""
+    monkeypatch.setattr(INTERNAL_ERRORS, "_logged", {})
 
 
 class Pass(NamedTuple):
@@ -63,18 +83,18 @@ def end_the_lease(node: InMemoryNode, _: Housekeeping) -> None:
 
 PASSES = {
     "retention": Pass(
-        lambda _, it: it.retain(at_once, pytest.fail), (housekeeping, "RETAINED_A_TURN"), Partition, "delete_expired"
+        lambda _, it: it.retain(at_once, pytest.fail), (housekeeping, "SLOW_ITEMS_A_TURN"), Partition, "delete_expired"
     ),
-    "flush": Pass(lambda _, it: it.flush_by_time(), (housekeeping, "LOOKED_AT_A_TURN"), Log, "flush_due"),
-    "producers": Pass(lambda _, it: it.expire_producers(), (housekeeping, "LOOKED_AT_A_TURN"), Producers, "expire"),
+    "flush": Pass(lambda _, it: it.flush_by_time(), (housekeeping, "LISTED_A_TURN"), Log, "flush_due"),
+    "producers": Pass(lambda _, it: it.expire_producers(), (housekeeping, "LISTED_A_TURN"), Producers, "expire"),
     "checkpoints": Pass(
         lambda _, it: it.write_checkpoints(at_once, pytest.fail),
-        (store, "LOGS_A_STEP"),
+        (store, "ITEMS_A_TURN"),
         Housekeeping,
         "_high_watermark",
     ),
-    "purge": Pass(lambda _, it: it.purge(at_once, pytest.fail), (store, "LOGS_A_STEP"), Log, "take_deletable"),
-    "lease": Pass(end_the_lease, (leader_lease, "PARTITIONS_A_TURN"), LeaderLease, "_check_partition"),
+    "purge": Pass(lambda _, it: it.purge(at_once, pytest.fail), (store, "ITEMS_A_TURN"), Log, "take_deletable"),
+    "lease": Pass(end_the_lease, (leader_lease, "ITEMS_A_TURN"), LeaderLease, "_check_partition"),
 }
 
 
@@ -95,20 +115,208 @@ def test_an_error_in_a_later_turn_stops_the_node(monkeypatch: pytest.MonkeyPatch
     assert [type(fault) for fault in node.faults] == [Unexpected]
 
 
-def test_an_error_in_a_later_turn_of_a_waiting_fetch_closes_the_connection(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def fail(*_: object, **__: object) -> object:
+    raise Unexpected
+
+
+def clean_logs(node: InMemoryNode) -> None:
+    broker(node).cleaner._look()
+
+
+def broker(node: InMemoryNode) -> BrokerSide:
+    assert node.assembly.broker_side is not None
+    return node.assembly.broker_side
+
+
+def controller(node: InMemoryNode) -> ControllerSide:
+    assert node.assembly.controller_side is not None
+    return node.assembly.controller_side
+
+
+def decide_long(node: InMemoryNode) -> None:
+    node.controller.submit_own(lambda _: long_decision())
+
+
+def long_decision() -> Steps[Decision[None]]:
+    for _ in range(4):
+        yield
+    return Decision(None)
+
+
+def commit_a_long_decision(node: InMemoryNode) -> None:
+    """As on a node that does not lead the quorum: it reads what is committed from its log."""
+    log = cast(MetadataLog, node.assembly.driver.quorum.log)
+    committed = CommittedMetadata(log, CurrentImage(), node.assembly._world.own_work())
+    committed.committed(node.assembly.driver.high_watermark)
+
+
+OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
+    "retention": lambda node: broker(node).housekeeping.retain(at_once, pytest.fail),
+    "flush": lambda node: broker(node).housekeeping.flush_by_time(),
+    "producers": lambda node: broker(node).housekeeping.expire_producers(),
+    "checkpoints": lambda node: broker(node).housekeeping.write_checkpoints(at_once, pytest.fail),
+    "purge": lambda node: broker(node).housekeeping.purge(at_once, pytest.fail),
+    "lease": lambda node: end_the_lease(node, broker(node).housekeeping),
+    "cleaner": clean_logs,
+    "offsets of groups": lambda node: broker(node).groups.expire_offsets(),
+    "transactional ids": lambda node: broker(node).transactions.expire(),
+    "new topics": lambda node: broker(node).groups.shards.run(no_steps(None)),
+    "decision": decide_long,
+    "committed metadata": commit_a_long_decision,
+}
+"""Everything that a node does in turns by itself, begun."""
+
+
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("start", OWN_WORK.values(), ids=OWN_WORK)
+def test_an_error_in_any_step_of_own_work_stops_the_node(
+    monkeypatch: pytest.MonkeyPatch, start: Callable[[InMemoryNode], object], step: int
+) -> None:
+    node = InMemoryNode().start()
+    node.create_topic("a", 3)
+    node.settle()
+    run = LongWork.__init__
+
+    def failing(steps: Steps[Any]) -> Steps[Any]:
+        """Do some steps without work, so that each piece of work has several, and fail."""
+        for _ in range(step):
+            yield
+        steps.close()
+        raise Unexpected
+
+    def init(self: LongWork[Any], soon: Any, steps: Steps[Any], *rest: Any) -> None:
+        run(self, soon, failing(steps), *rest)
+
+    monkeypatch.setattr(LongWork, "__init__", init)
+    start(node)
+    while node.timers.run_soon():
+        pass
+    assert [type(fault) for fault in node.faults] == [Unexpected]
+
+
+def tick(node: InMemoryNode) -> None:
+    node.timers.advance(3_600_000)
+
+
+def answer_heartbeats_no_more(node: InMemoryNode) -> None:
+    node.clock.move(60_000)
+    controller(node).duties._fencing_ms = node.clock.monotonic_ms()
+    controller(node).duties._fence()
+
+
+CALLS: dict[str, tuple[str, Callable[[InMemoryNode], object]]] = {
+    "check of leaders": ("moldau.runtime.controller.duties.decide_unclean_elections", tick),
+    "balance": ("moldau.runtime.controller.duties.decide_balance", tick),
+    "fencing": ("moldau.runtime.controller.duties.decide_fence_stale", answer_heartbeats_no_more),
+    "tokens": ("moldau.runtime.controller.delegation_tokens.decide_remove_expired_tokens", tick),
+    "timer of the quorum": ("moldau.raft.machine.Quorum.poll", lambda node: node.assembly.driver._poll()),
+    "flush of the quorum": ("moldau.raft.machine.Quorum.flushed", lambda node: node.assembly.driver.flushed()),
+    "listener of the quorum": (
+        "moldau.runtime.controller.active.Controller.committed",
+        lambda node: (node.controller.submit(lambda _: Decision(None, [NoOpRecord()])), node.flush()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_in_a_timer_of_own_work_stops_the_node(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    function, start = CALLS[name]
+    node = InMemoryNode(static={"delegation.token.secret.key": "secret"}).start()
+    monkeypatch.setattr(function, fail)
+    start(node)
+    assert {type(fault) for fault in node.faults} == {Unexpected}
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_an_error_in_any_step_of_a_decision_is_answered(step: int, caplog: pytest.LogCaptureFixture) -> None:
+    """It was for a request: the node goes on, and so do later decisions."""
+    node = InMemoryNode().start()
+
+    def decide() -> Steps[Decision[None]]:
+        for _ in range(step):
+            yield
+        raise Unexpected
+
+    answer, later = node.controller.submit(lambda _: decide()), node.controller.submit(lambda _: Decision("done"))
+    while node.timers.run_soon():
+        pass
+    reply: object = answer.value()
+    assert isinstance(reply, KafkaError)
+    assert reply.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (later.value(), node.faults) == ("done", [])
+    assert [record.getMessage() for record in caplog.records] == ["a decision of the controller failed"]
+
+
+@pytest.mark.parametrize("step", range(1, 4))
+def test_an_error_in_any_later_step_of_a_request_closes_the_connection(
+    step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The router sees to the first step."""
+    timers = FakeTimers()
+
+    def steps() -> Steps[object]:
+        for _ in range(step):
+            yield
+        raise Unexpected
+
+    reply = run_steps(timers, steps())
+    assert isinstance(reply, LongReply)
+    timers.run_soon()
+    assert reply.handled.done
+    assert isinstance(reply.value(), MalformedData)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_cancelled_work_runs_no_further_step(step: int) -> None:
+    timers, ran, ended = FakeTimers(), [], list[str]()
+
+    def steps() -> Steps[None]:
+        try:
+            for number in range(3):
+                ran.append(number)
+                yield
+        finally:
+            ended.append("closed")
+
+    work = LongWork(timers.soon, steps(), pytest.fail, pytest.fail)
+    for _ in range(step + 1):
+        work()
+    work.cancel()
+    timers.run_soon()
+    assert (ran, ended, work.is_running) == (list(range(step + 1)), ["closed"], False)
+
+
+def test_work_that_waits_goes_on_when_its_promise_is_done() -> None:
+    timers, promise, results = FakeTimers(), Promise[float](), list[str]()
+
+    def steps() -> Steps[str]:
+        yield promise
+        return "done"
+
+    work = LongWork(timers.soon, steps(), results.append, pytest.fail)
+    work()
+    assert timers.run_soon() == 0
+    promise.complete(1.5)
+    timers.run_soon()
+    assert results == ["done"]
+
+
+@pytest.mark.parametrize(("items_a_turn", "call"), [(500, 1), (1, 1), (1, 2)], ids=["only", "first", "second"])
+def test_an_error_in_any_turn_of_a_waiting_fetch_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, items_a_turn: int, call: int
 ) -> None:
     node = InMemoryNode().start()
     node.create_topic("a", 3)
     node.timers.run_soon()
     answer = parked(fetch(node, {("a", index): 0 for index in range(3)}, wait_ms=500))
-    monkeypatch.setattr(fetch_answer, "PARTITIONS_A_TURN", 1)
+    monkeypatch.setattr(fetch_answer, "ITEMS_A_TURN", items_a_turn)
     added = 0
 
     def fail(*_: object) -> None:
         nonlocal added
         added += 1
-        if added == 2:
+        if added == call:
             raise Unexpected
 
     monkeypatch.setattr(FetchAnswer, "_add_results", fail)
@@ -122,7 +330,7 @@ def test_an_error_in_a_later_turn_of_a_waiting_fetch_closes_the_connection(
 
 def test_an_error_in_a_later_turn_of_the_check_for_laggards_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only partitions with several replicas have one: the node gets two that it does not have."""
-    monkeypatch.setattr(isr_changes, "PARTITIONS_A_TURN", 1)
+    monkeypatch.setattr(isr_changes, "ITEMS_A_TURN", 1)
     node = InMemoryNode(static={"replica.lag.time.max.ms": "4"}).start()
     checked, broken = Mock(), Mock()
     broken.reevaluate_isr.side_effect = Unexpected

@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 import pytest
 from fetch_requests import Key, fetch, immediate, parked, partition_results
 from in_memory_node import InMemoryNode, batch
+from raised_faults import own_work
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
+from moldau.base.turns import DELETED_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoints import decode_offsets, encode_offsets
 from moldau.log.epochs import LeaderEpochs
 from moldau.replica.partition import Partition
-from moldau.runtime.housekeeping import DELETED_A_TURN, RETAINED_A_TURN, TURN_MS, Housekeeping
+from moldau.runtime.housekeeping import TURN_MS, Housekeeping
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 
@@ -31,7 +33,9 @@ def node() -> InMemoryNode:
 
 
 def housekeeping_of(node: InMemoryNode, timers: FakeTimers | None = None) -> Housekeeping:
-    return Housekeeping(node.partitions, node.store, node.flusher, node.clock, timers or node.timers, lambda: DAY_MS)
+    return Housekeeping(
+        node.partitions, node.store, node.flusher, node.clock, own_work(timers or node.timers), lambda: DAY_MS
+    )
 
 
 def retain(housekeeping: Housekeeping) -> None:
@@ -41,8 +45,8 @@ def retain(housekeeping: Housekeeping) -> None:
 
 
 def test_retention_checks_some_partitions_a_turn_and_skips_deleted_ones(node: InMemoryNode) -> None:
-    node.create_topic("a", 2 * RETAINED_A_TURN, retention_ms="1000")
-    partitions = [node.partitions.get("a", index) for index in range(2 * RETAINED_A_TURN)]
+    node.create_topic("a", 2 * SLOW_ITEMS_A_TURN, retention_ms="1000")
+    partitions = [node.partitions.get("a", index) for index in range(2 * SLOW_ITEMS_A_TURN)]
     for partition in partitions:
         node.append("a", partition.name.partition)
         partition.log.roll(node.clock.now_ms())
@@ -52,10 +56,10 @@ def test_retention_checks_some_partitions_a_turn_and_skips_deleted_ones(node: In
     housekeeping.retain(at_once, pytest.fail)
     housekeeping.retain(at_once, pytest.fail)
     started = [partition.log.start_offset for partition in partitions]
-    assert sorted(started) == [0] * (2 * RETAINED_A_TURN - DELETED_A_TURN) + [1] * DELETED_A_TURN
+    assert sorted(started) == [0] * (2 * SLOW_ITEMS_A_TURN - DELETED_A_TURN) + [1] * DELETED_A_TURN
     deleted = partitions[started.index(0)]
     deleted.close(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    assert timers.run_soon() == 2 * RETAINED_A_TURN / DELETED_A_TURN - 1
+    assert timers.run_soon() == 2 * SLOW_ITEMS_A_TURN / DELETED_A_TURN - 1
     assert [partition for partition in partitions if partition.log.start_offset == 0] == [deleted]
 
 
@@ -128,7 +132,7 @@ def test_a_turn_of_retention_ends_within_a_partition_if_each_segment_takes_long(
 
 
 def test_a_stop_ends_a_pass_of_retention(node: InMemoryNode) -> None:
-    node.create_topic("a", 2 * RETAINED_A_TURN, retention_ms="1000")
+    node.create_topic("a", 2 * SLOW_ITEMS_A_TURN, retention_ms="1000")
     timers = FakeTimers()
     housekeeping = housekeeping_of(node, timers)
     housekeeping.retain(at_once, pytest.fail)
@@ -237,14 +241,15 @@ def test_a_disk_that_fails_in_retention_is_reported(node: InMemoryNode, monkeypa
     node.create_topic("a", retention_ms="1000")
     write_segments(node, "a", 2)
     node.clock.move(DAY_MS)
-    faults = list[StorageFault]()
+    broker = node.assembly.broker_side
+    assert broker is not None
 
     def fail(source: str, target: str) -> None:
         raise StorageFault(source, OSError(errno.EIO, "planned fault"))
 
     monkeypatch.setattr(node.files, "rename", fail)
-    housekeeping_of(node).retain(at_once, faults.append)
-    assert [str(fault) for fault in faults] == ["data/a-0/00000000000000000000.log: planned fault"]
+    broker.housekeeping.retain(at_once, pytest.fail)
+    assert [str(fault) for fault in node.faults] == ["data/a-0/00000000000000000000.log: planned fault"]
 
 
 def test_files_not_removed_during_a_shortage_are_removed_later(

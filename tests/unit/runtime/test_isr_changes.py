@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from raised_faults import own_work
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
-from moldau.runtime.replication.isr_changes import PARTITIONS_A_TURN, PROPOSALS_A_REQUEST, IsrChanges
+from moldau.runtime.replication.isr_changes import PROPOSALS_A_REQUEST, IsrChanges
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition import (
@@ -38,7 +40,7 @@ class IsrHarness:
         self.timers = FakeTimers()
         self.requests: list[AlterPartitionRequest] = []
         self.answers: list[Promise[Any]] = []
-        self.changes = IsrChanges(NODE_ID, lambda: BROKER_EPOCH, self.ask, self.timers)
+        self.changes = IsrChanges(NODE_ID, lambda: BROKER_EPOCH, self.ask, own_work(self.timers))
 
     def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
         assert api is ApiKey.ALTER_PARTITION
@@ -237,7 +239,7 @@ class Hosted(list[Checked]):
 
 def test_lagging_followers_are_checked_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     harness, counts = IsrHarness(), []
-    partitions = Hosted(Checked() for _ in range(2 * PARTITIONS_A_TURN + 1))
+    partitions = Hosted(Checked() for _ in range(2 * ITEMS_A_TURN + 1))
     soon = harness.timers.soon
 
     def counted(call: Callable[[], None]) -> None:
@@ -247,6 +249,6 @@ def test_lagging_followers_are_checked_in_turns(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(harness.timers, "soon", counted)
     harness.changes.look_for_laggards(cast(Partitions, partitions), 100)
     harness.timers.advance(100)
-    assert counts == [PARTITIONS_A_TURN, 2 * PARTITIONS_A_TURN, 2 * PARTITIONS_A_TURN + 1]
+    assert counts == [ITEMS_A_TURN, 2 * ITEMS_A_TURN, 2 * ITEMS_A_TURN + 1]
     harness.timers.advance(100)
     assert {each.checks for each in partitions} == {2}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from types import ModuleType
@@ -16,14 +15,13 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.turns import DELETED_A_TURN, SEGMENTS_READ_A_TURN
 from moldau.log import checkpoints, compaction, layout
 from moldau.log.log import Log
 from moldau.log.producer_snapshot import decode_snapshot, encode_snapshot
 from moldau.runtime.cleaning import cleaner
-from moldau.runtime.cleaning.cleaner import SEGMENTS_READ_A_TURN
 from moldau.runtime.cleaning.ports import CleaningFailed
 from moldau.runtime.cleaning.settings import CleanerSettings, cleaner_settings
-from moldau.runtime.housekeeping import DELETED_A_TURN
 from moldau.wire.batch import split_batches
 from moldau.wire.records import decode_records
 
@@ -119,9 +117,7 @@ def test_a_slightly_dirty_log_is_cleaned_after_max_compaction_lag(harness: Clean
 
 
 @pytest.mark.parametrize("lag", [{"min_compaction_lag_ms": "1"}, {"max_compaction_lag_ms": str(HOUR_MS)}])
-def test_few_segments_are_read_in_a_turn_after_a_restart(
-    harness: CleanerHarness, lag: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_segments_are_read_in_a_turn_after_a_restart(harness: CleanerHarness, lag: dict[str, str]) -> None:
     per_topic = 2 * SEGMENTS_READ_A_TURN + 3
     for name in ("a", "b", "c"):
         harness.create_topic(name, min_cleanable_dirty_ratio="1.0", **lag)
@@ -131,14 +127,14 @@ def test_few_segments_are_read_in_a_turn_after_a_restart(
     for each in segments:
         each._largest_timestamp = each._first_timestamp = None
         each.release()
-    turns: list[Callable[[], None]] = []
-    monkeypatch.setattr(harness.cleaner, "_soon", turns.append)
     known: list[int] = [0]
     harness.node.clock.move(2)
-    turns.append(harness.cleaner._look)
-    while turns:
-        turns.pop()()
+    harness.node.timers.run_soon()
+    harness.cleaner._look()
+    is_left = True
+    while is_left:
         known.append(sum(each._largest_timestamp is not None or each._first_timestamp is not None for each in segments))
+        is_left = harness.node.timers.run_one_soon()
     assert max(after - before for before, after in pairwise(known)) == SEGMENTS_READ_A_TURN
     assert known[-1] == len(segments) == 3 * per_topic
 
@@ -165,20 +161,20 @@ def load_snapshot(log: Log) -> None:
 
 
 def test_the_batches_of_one_producer_are_searched_in_a_turn_after_a_restart(
-    harness: CleanerHarness, monkeypatch: pytest.MonkeyPatch
+    harness: CleanerHarness,
 ) -> None:
     harness.create_topic("t")
     for producer_id in range(5):
         for sequence in (0, 1):
             harness.write("t", {"a": "x"}, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
     load_snapshot(harness.log("t"))
-    turns: list[Callable[[], None]] = []
-    monkeypatch.setattr(harness.cleaner, "_soon", turns.append)
     searched: list[int] = [0]
-    turns.append(harness.cleaner._look)
-    while turns:
-        turns.pop()()
+    harness.node.timers.run_soon()
+    harness.cleaner._look()
+    is_left = True
+    while is_left:
         searched.append(sum(not each.is_from_snapshot for each in harness.log("t").producers.active()))
+        is_left = harness.node.timers.run_one_soon()
     assert max(after - before for before, after in pairwise(searched)) == 1
     (job,) = harness.cleans.jobs
     kept = {number: (*last.earlier_offsets, last.last_data_offset) for number, last in job.producers.items()}
@@ -186,18 +182,16 @@ def test_the_batches_of_one_producer_are_searched_in_a_turn_after_a_restart(
 
 
 def test_a_topic_deleted_while_batches_of_its_producers_are_searched_is_skipped(
-    harness: CleanerHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: CleanerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.create_topic("t")
     for producer_id in range(3):
         harness.write("t", {"a": "x"}, producer_id=producer_id, producer_epoch=0, base_sequence=0)
     load_snapshot(harness.log("t"))
-    turns: list[Callable[[], None]] = []
-    monkeypatch.setattr(harness.cleaner, "_soon", turns.append)
+    harness.node.timers.run_soon()
     harness.cleaner._look()
     harness.node.delete_topic("t")
-    while turns:
-        turns.pop()()
+    harness.node.timers.run_soon()
     assert (harness.cleans.jobs, harness.cleaner.uncleanable, harness.node.faults) == ([], [], [])
     assert not [each for each in caplog.records if each.name == "moldau.cleaner"]
     assert harness.cleaner._timer is not None, "other logs are looked at later"
@@ -531,7 +525,8 @@ def test_few_segments_are_deleted_in_a_turn_of_the_loop(harness: CleanerHarness)
     harness.node.clock.move(2_000)
     deleted = [0]
     while deleted[-1] < len(logs):
-        harness.node.timers.run_one_timer()
+        if not harness.node.timers.run_one_soon():
+            harness.node.timers.run_one_timer()
         deleted.append(sum(log.start_offset for log in logs))
     assert max(after - before for before, after in pairwise(deleted)) == DELETED_A_TURN
 

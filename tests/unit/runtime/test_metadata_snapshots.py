@@ -11,7 +11,8 @@ from in_memory_node import InMemoryNode
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import StorageFault
-from moldau.metadata.apply import RECORDS_A_TURN, Changes
+from moldau.base.turns import ITEMS_A_TURN
+from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
 from moldau.raft.snapshots import SnapshotId
 from moldau.runtime.quorum.driver import QuorumDriver
@@ -37,7 +38,7 @@ def test_no_snapshot_is_written_while_the_log_is_short() -> None:
     assert names(node, ".checkpoint") == []
 
 
-@pytest.mark.parametrize("topics", [60, 2 * RECORDS_A_TURN // 6])
+@pytest.mark.parametrize("topics", [60, 2 * ITEMS_A_TURN // 6])
 def test_a_start_from_a_snapshot_has_the_whole_image(topics: int) -> None:
     """Six records each. The larger snapshot is not loaded in one turn, but the node leads in its first one."""
     node = create_topics(InMemoryNode(static=LIMIT).start(), topics)

@@ -58,9 +58,9 @@ class World:
     def ready_machines(self) -> list[Machine]:
         return list(self.machines)
 
-    def run_turn(self, turns: Steps[None]) -> None:
+    def run(self, turns: Steps[None]) -> None:
         if next(turns, "over") != "over":
-            self._soon.append(lambda: self.run_turn(turns))
+            self._soon.append(lambda: self.run(turns))
 
     def step(self) -> None:
         events = (self.change_topics, self.pass_on_late, self.use_pattern, self.drop_pattern, self.replace_shard)

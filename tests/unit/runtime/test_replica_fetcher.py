@@ -14,13 +14,13 @@ from replica_world import TOPIC, TOPIC_ID, Node, ToyPeer, World
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.log.walk import walk_batches
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import PartitionState
 from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.reading import ReplicaReads
-from moldau.runtime.replication.fetcher import PARTITIONS_A_TURN
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_records import (
@@ -668,29 +668,29 @@ def with_records_in_all_partitions(count: int) -> World:
 
 
 def test_a_long_response_is_handled_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 2 * PARTITIONS_A_TURN + 50
+    count = 2 * CHANGES_A_TURN + 50
     world = with_records_in_all_partitions(count)
     request_log = RequestLog(monkeypatch, asker=2)
     appends = Turns(monkeypatch, world, "append_from_leader", request_log.clear)
     world.run(10)
     assert sum(appends.calls) == count
-    assert max(appends.calls) <= PARTITIONS_A_TURN
+    assert max(appends.calls) <= CHANGES_A_TURN
     assert len(partitions_in(request_log.fetches(1)[0])) == count, "the next request comes after the last turn"
     world.run(1_000)
     assert {partition.high_watermark for partition in world.nodes[2].partitions} == {1}
 
 
 def test_the_rest_of_a_long_response_is_dropped_by_a_fetcher_that_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = with_records_in_all_partitions(PARTITIONS_A_TURN + 50)
+    world = with_records_in_all_partitions(CHANGES_A_TURN + 50)
     appends = Turns(monkeypatch, world, "append_from_leader", world.nodes[2].fetchers.close)
     world.run(1_000)
-    assert appends.calls == [PARTITIONS_A_TURN]
+    assert appends.calls == [CHANGES_A_TURN]
 
 
 def test_a_partition_with_a_new_leader_epoch_ignores_the_rest_of_a_long_response(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    last = PARTITIONS_A_TURN + 49
+    last = CHANGES_A_TURN + 49
     world = with_records_in_all_partitions(last + 1)
 
     def elect() -> None:
@@ -699,7 +699,7 @@ def test_a_partition_with_a_new_leader_epoch_ignores_the_rest_of_a_long_response
 
     appends = Turns(monkeypatch, world, "append_from_leader", elect)
     world.run(10)
-    assert appends.calls == [PARTITIONS_A_TURN, 49]
+    assert appends.calls == [CHANGES_A_TURN, 49]
     world.controller.publish()
     world.run(2_000)
     assert ends(world, last) == [1, 1]

@@ -12,6 +12,7 @@ from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
+from moldau.base.turns import SLOW_ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.security.acls.access import Unrestricted
@@ -21,7 +22,7 @@ from moldau.security.principal_data import principal_bytes
 from moldau.security.principals import ANONYMOUS, Principal
 from moldau.security.token_settings import TokenSettings
 from moldau.server.handlers.controller.envelope import Envelope
-from moldau.server.handlers.describe_delegation_token import TOKENS_A_TURN, DescribeDelegationToken
+from moldau.server.handlers.describe_delegation_token import DescribeDelegationToken
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
@@ -242,7 +243,7 @@ def test_without_an_authorizer_every_client_may_create_tokens_for_every_owner() 
     assert node.owners(EVE) == ["bob"]
 
 
-@pytest.mark.parametrize("count", [TOKENS_A_TURN, 10 * TOKENS_A_TURN])
+@pytest.mark.parametrize("count", [SLOW_ITEMS_A_TURN, 10 * SLOW_ITEMS_A_TURN])
 def test_many_tokens_are_described_in_turns(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     described: list[str] = []
     hmac = TokenHmacs.hmac
@@ -260,6 +261,6 @@ def test_many_tokens_are_described_in_turns(count: int, monkeypatch: pytest.Monk
     while not reply.done:
         before = len(described)
         timers.run_one_soon()
-        assert len(described) - before <= TOKENS_A_TURN
+        assert len(described) - before <= SLOW_ITEMS_A_TURN
     assert [each.token_id for each in reply.value().tokens] == sorted(described)
     assert len(described) == count

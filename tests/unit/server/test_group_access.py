@@ -11,8 +11,8 @@ from moldau.base.acl_operations import GROUP_OPERATIONS, OPERATIONS_OMITTED, Acl
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.security.acls.bindings import ResourceType
-from moldau.server.handlers.groups.consumer import NAMES_A_TURN
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from moldau.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
@@ -428,7 +428,7 @@ def assigned(node: CoordinatorNode, response: ConsumerGroupHeartbeatResponse) ->
     return {names.get(each.topic_id, "?") for each in response.assignment.topic_partitions}
 
 
-@pytest.mark.parametrize("count", [NAMES_A_TURN, 3 * NAMES_A_TURN + 1])
+@pytest.mark.parametrize("count", [ITEMS_A_TURN, 3 * ITEMS_A_TURN + 1])
 def test_each_of_many_subscribed_topics_must_be_allowed(node: CoordinatorNode, count: int) -> None:
     allow_group(node, AclOperation.READ)
     allow_topic(node, AclOperation.DESCRIBE)

@@ -9,16 +9,15 @@ from coordinator_node import CoordinatorNode
 from operations import operations_of
 
 from moldau.base.errors import ErrorCode
-from moldau.base.pattern import CHARACTERS_A_TURN
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.turns import CHARACTERS_A_TURN, LISTED_A_TURN
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.patterns import COMPILED_CHARACTERS, Patterns, PatternsNotMatched
 from moldau.metadata.apply import Changes
 from moldau.server.conversation import LongReply
-from moldau.server.handlers.groups.listing import LISTED_A_TURN
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -357,7 +357,7 @@ def test_offsets_expire_in_turns() -> None:
     assert operations < 20, "a second expiration does not begin before the first has ended"
     recommitted = OffsetCommitRequestTopic(name=PUBLIC, partitions=[OffsetCommitRequestPartition(PARTITIONS - 1, 5)])
     node.begin(ApiKey.OFFSET_COMMIT, OffsetCommitRequest("g", topics=[recommitted]), 9)
-    while groups.shards._turns is not None:
+    while groups.shards._submitting is not None and groups.shards._submitting.is_running:
         turns.append(operations_of(node.in_memory.timers.run_one_soon))
     assert max(turns) < 2 * READ_LINES_A_TURN
     assert len(turns) > PARTITIONS // 1_000

@@ -12,8 +12,9 @@ from turns_of_requests import turns_of
 
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
 from moldau.server.conversation import LongReply
-from moldau.server.handlers.replies import TimeLimit, WaitingSteps, in_turns, run_steps, uneven_in_turns
+from moldau.server.handlers.replies import TimeLimit, in_turns, run_steps, uneven_in_turns
 from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
@@ -92,7 +93,7 @@ def test_replies_of_a_long_list_may_come_late_or_time_out() -> None:
 def test_later_requests_wait_for_the_turns_of_nested_steps() -> None:
     timers = FakeTimers()
 
-    def steps(result: Any) -> WaitingSteps[Any]:
+    def steps(result: Any) -> Steps[Any]:
         yield None
         return result() if callable(result) else result
 
@@ -113,7 +114,7 @@ def test_an_exception_in_a_later_turn_fails_only_this_request(caplog: pytest.Log
     reply: Any = in_turns(timers, [1, 1, 0], handle, list, 1)
     timers.run_soon()
     assert isinstance(reply.value(), MalformedData)
-    assert "a request of several turns failed" in caplog.text
+    assert "failed in a later turn" in caplog.text
 
 
 def _names(count: int) -> list[str]:
@@ -262,7 +263,7 @@ def test_creating_many_topics_computes_their_configs_once() -> None:
 
 
 def test_groups_with_many_members_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moldau.server.handlers.groups.consumer.GROUPS_A_TURN", 4)
+    monkeypatch.setattr("moldau.server.handlers.groups.consumer.CHANGES_A_TURN", 4)
     node = CoordinatorNode()
     for group_id in ("g", "h"):
         for member_id in ("m", "n"):

@@ -11,9 +11,9 @@ from operations import operations_of
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.coordinator.transaction import initializing
 from moldau.coordinator.transaction.transaction import State
-from moldau.coordinator.transaction.transactions import EXPIRED_A_TURN
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -65,10 +65,10 @@ def test_transactional_ids_expire_in_turns() -> None:
     turns = [operations_of(coordinator.expire)]
     assert operations_of(coordinator.expire) < 20, "a second expiration does not begin before the first has ended"
     reply = node.begin(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest(f"id-{IDS - 1}", 60_000), 5)
-    while coordinator.shards._turns is not None:
+    while coordinator.shards._submitting is not None and coordinator.shards._submitting.is_running:
         turns.append(operations_of(node.in_memory.timers.run_one_soon))
     assert max(turns) < LINES_A_TURN
-    assert len(turns) > IDS // EXPIRED_A_TURN
+    assert len(turns) > IDS // ITEMS_A_TURN
     node.run_until_idle()
     assert reply.value().error_code == ErrorCode.NONE
     left = [each for machine in coordinator.shards.machines() for each in machine.transactions]

@@ -19,12 +19,12 @@ from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise
+from moldau.base.turns import LAID_OUT_A_TURN
 from moldau.log.producers import ProducerEntry
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import TopicImage
 from moldau.metadata.records import ConfigResource
 from moldau.replica.partition import Partition
-from moldau.runtime.broker.chunked_layout import PARTITIONS_A_TURN
 from moldau.runtime.replication.fetcher import ReplicaFetcher
 from moldau.runtime.replication.fetchers import _Assignment
 from moldau.security.acls.access import UNRESTRICTED, Restricted
@@ -156,11 +156,9 @@ def test_the_log_cleaner_checks_a_few_hundred_logs_per_turn(
     config = log.config
     log.update_config(replace(config, cleanup_policy=frozenset({"compact"})))
     turns: list[int] = []
-    waiting: list[Callable[[], None]] = []
-    monkeypatch.setattr(cleaner, "_soon", waiting.append)
     turns.append(operations_of(cleaner._look))
-    while waiting:
-        turns.append(operations_of(waiting.pop()))
+    while node.timers._soon:
+        turns.append(operations_of(node.timers.run_one_soon))
     log.update_config(config)
     assert max(turns) < LINES_A_TURN
     assert len(turns) >= PARTITIONS / 500
@@ -194,7 +192,7 @@ def test_replica_fetchers_drop_deleted_topics_in_turns() -> None:
     while side._fetchers.remove_some():
         counts.append(fetcher.removed - sum(counts))
     assert max(counts) <= 500
-    assert min(counts) > PARTITIONS_A_TURN, "fetching of partitions must end sooner than their logs are deleted"
+    assert min(counts) > LAID_OUT_A_TURN, "fetching of partitions must end sooner than their logs are deleted"
     assert fetcher.removed == 1_000 + count
     assert not side._fetchers._assignments
 
@@ -209,8 +207,8 @@ def test_partition_directories_are_created_and_deleted_a_few_per_turn() -> None:
             before = node.files.operations
             node.timers.run_one_soon()
             counts.append(node.files.operations - before)
-        assert len(counts) >= 200 / PARTITIONS_A_TURN
-        assert max(counts) <= 16 * PARTITIONS_A_TURN, "file operations in one turn"
+        assert len(counts) >= 200 / LAID_OUT_A_TURN
+        assert max(counts) <= 16 * LAID_OUT_A_TURN, "file operations in one turn"
 
 
 @pytest.mark.parametrize("reads", [[b"\0\0\0\4long\0\0\0\5after"], [b"\0\0\0\4long", b"\0\0\0\5after"]])

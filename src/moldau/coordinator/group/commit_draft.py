@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from moldau.base.ids import Uuid
 from moldau.base.steps import Steps, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.machine import UNWRITABLE, CoordinatorRecord
 from moldau.metadata.image import MetadataImage
@@ -19,7 +20,6 @@ from moldau.wire.messages.offset_commit import OffsetCommitResponseTopic
 from moldau.wire.messages.txn_offset_commit import TxnOffsetCommitResponseTopic
 
 T = TypeVar("T", OffsetCommitResponseTopic, TxnOffsetCommitResponseTopic)
-PARTITIONS_A_TURN: Final = 500
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class CommitDraft(Generic[T]):
 
 def is_long(topics: Sequence[Any]) -> bool:
     """Return whether the topics of a request have more partitions than one turn of the loop should handle."""
-    return sum(len(topic.partitions) or 1 for topic in topics) > PARTITIONS_A_TURN
+    return sum(len(topic.partitions) or 1 for topic in topics) > ITEMS_A_TURN
 
 
 def draft_in_steps(
@@ -58,13 +58,13 @@ def draft_in_steps(
     """Draft a commit, some hundred partitions in each step. `add` drafts some partitions of a topic: their
     records, and a topic of the response, which is then joined with the topic of the parts before."""
     draft: CommitDraft[T] = CommitDraft()
-    room = PARTITIONS_A_TURN
+    room = ITEMS_A_TURN
     for topic in topics:
-        parts: list[Sequence[Any]] = list(split(topic.partitions, PARTITIONS_A_TURN)) or [()]
+        parts: list[Sequence[Any]] = list(split(topic.partitions, ITEMS_A_TURN)) or [()]
         for part_number, some in enumerate(parts):
             if room <= 0:
                 yield
-                room = PARTITIONS_A_TURN
+                room = ITEMS_A_TURN
             add(draft, topic, some)
             if part_number:
                 rest: Any = draft.topics.pop().partitions

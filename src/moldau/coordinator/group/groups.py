@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 from moldau.base.buffers import Buffer
 from moldau.base.clock import Clock
 from moldau.base.promise import Promise
 from moldau.base.steps import TurnItems
+from moldau.base.turns import LISTED_A_TURN
 from moldau.coordinator.group import offset_removal, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
@@ -38,9 +39,6 @@ from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-OFFSETS_A_TURN: Final = 1_000
-"""Offsets that are looked at in one turn of the loop to find expired ones; a removal takes ten microseconds."""
 
 
 class Groups:
@@ -96,7 +94,7 @@ class Groups:
     def expire(self, now_ms: int) -> Iterator[Outcome[None] | None]:
         """Yield the removal of expired offsets, and of empty groups without offsets, and None where a turn of the loop
         ends. Each outcome must be submitted before the next one is asked for."""
-        turn = TurnItems(OFFSETS_A_TURN)
+        turn = TurnItems(LISTED_A_TURN)
         for group in list(self.state.groups.values()):
             yield from offset_removal.of_expired(self.state, group, now_ms, turn)
             if self._is_unused(group):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain, compress
-from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.steps import Steps, TurnItems, map_in_steps, split
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.serde import encode_record
@@ -29,9 +29,6 @@ from moldau.wire.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
-
-POSTPONED_A_TURN: Final = 200
-"""Offsets whose removal had to wait that are removed in one turn of the loop."""
 
 
 @dataclass(slots=True)
@@ -258,7 +255,7 @@ def of_postponed(state: GroupState) -> Outcome[None]:
                 continue
             tombstones += _tombstones(group_id, [place])
         del postponed[group_id, place]
-        if len(tombstones) == POSTPONED_A_TURN:
+        if len(tombstones) == CHANGES_A_TURN:
             break
     return Outcome(None, tombstones, is_divisible=True)
 

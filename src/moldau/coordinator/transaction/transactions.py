@@ -18,6 +18,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.coordinator.machine import (
     NOTHING,
     Answer,
@@ -55,8 +56,6 @@ END_BUMPS_EPOCH_MIN_VERSION: Final = 5
 END_SPARE_BYTES: Final = 64
 """An upper bound of how much longer the record of the end is than the record of the transaction. Without this reserve
 the record of the end could be too large, and the transaction would never end."""
-EXPIRED_A_TURN: Final = 500
-"""Transactional ids whose expiration is checked in one turn of the loop."""
 ABORT_RETRY_MS: Final = 1_000
 """When to retry the abort of an expired transaction, if no producer id was available or the log refused the record."""
 
@@ -234,7 +233,7 @@ class Transactions:
         """Yield the removal of transactional ids that were not used for `id_expiration_ms`, and None where a turn of
         the loop ends. Each outcome must be submitted before the next one is asked for."""
         oldest_ms = now_ms - self._settings.id_expiration_ms
-        for some in split(list(self.transactions.values()), EXPIRED_A_TURN):
+        for some in split(list(self.transactions.values()), ITEMS_A_TURN):
             tombstones = [tombstone_of(each) for each in some if self._is_unused(each, oldest_ms)]
             if tombstones:
                 yield Outcome(None, tombstones, is_divisible=True)

@@ -17,6 +17,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.limits import CHANGES_OF_REQUEST_MAX
 from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.security.acls.bindings import (
@@ -40,8 +41,6 @@ from moldau.wire.messages.delete_acls import (
 from moldau.wire.messages.describe_acls import DescribeAclsRequest
 from moldau.wire.schema import MetadataRecord
 
-ACLS_A_TURN: Final = 500
-"""How many ACLs or filters are handled in one turn of the event loop."""
 COMPARISONS_MAX: Final = 100_000
 """Of filters with ACLs in one request: later requests to the controller wait for it. One filter is always allowed,
 and a filter that can match one ACL only is looked up instead."""
@@ -52,7 +51,7 @@ MATCHES_MAX: Final = 100_000
 def decide_create_acls(
     image: MetadataImage, request: CreateAclsRequest, new_id: Callable[[], Uuid]
 ) -> Steps[Decision[CreateAclsResponse]]:
-    turn = TurnItems(ACLS_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     bindings = yield from map_in_steps(turn, request.creations, _binding)
     if any((yield from map_in_steps(turn, bindings, _is_of_filters_only))):
         refusal = AclCreationResult(ErrorCode.UNKNOWN_SERVER_ERROR, None)
@@ -121,7 +120,7 @@ def _problem(binding: AclBinding) -> str | None:
 
 def decide_delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Steps[Decision[DeleteAclsResponse]]:
     """Either all valid filters are applied, or none of them: the removals are one batch."""
-    turn = TurnItems(ACLS_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     try:
         matching_acls = yield from _match_all(image, request, turn)
     except KafkaError as error:

@@ -10,12 +10,12 @@ new replica to the ISR completes a reassignment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.steps import Steps, TurnItems
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.min_insync import min_insync_replicas
 from moldau.metadata.controller.partition_change import (
@@ -39,8 +39,6 @@ from moldau.wire.messages.alter_partition import (
     ResponseTopicData,
 )
 
-PARTITIONS_A_TURN: Final = 200
-"""A partition takes 15 microseconds."""
 ANY_EPOCH = -1
 """The broker epoch is unknown to the leader: version 2 has none."""
 
@@ -55,7 +53,7 @@ def decide_alter_partition(
     min_insync = min_insync_replicas(image, broker_configs)
     records: dict[tuple[Uuid, int], PartitionChangeRecord] = {}
     topics: list[ResponseTopicData] = []
-    turn = TurnItems(PARTITIONS_A_TURN)
+    turn = TurnItems(CHANGES_A_TURN)
     for requested_topic in request.topics:
         if turn.ends_after(1):
             yield

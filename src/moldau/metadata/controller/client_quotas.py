@@ -11,6 +11,7 @@ from typing import Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import CHANGES_OF_REQUEST_MAX, INT32_MAX, INT64_MAX
 from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.security.quotas.entities import (
@@ -32,7 +33,6 @@ from moldau.wire.messages.alter_client_quotas import (
     ResponseEntryData,
 )
 
-QUOTAS_A_TURN: Final = 500
 ENTITY_COST: Final = 3
 """An entity takes as long to decide as so many of its quotas."""
 FRACTION_MAX: Final = 1e-6
@@ -42,7 +42,7 @@ FRACTION_MAX: Final = 1e-6
 def decide_alter_client_quotas(
     image: MetadataImage, request: AlterClientQuotasRequest
 ) -> Steps[Decision[AlterClientQuotasResponse]]:
-    turn = TurnItems(QUOTAS_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     if sum(len(entry.ops) for entry in request.entries) > CHANGES_OF_REQUEST_MAX:
         refusal = KafkaError(ErrorCode.POLICY_VIOLATION, f"More than {CHANGES_OF_REQUEST_MAX} quotas in one request.")
         refused: list[ResponseEntryData] = []

@@ -18,6 +18,7 @@ from moldau.base.limits import STRING_BYTES_MAX
 from moldau.base.settings.own import MOLDAU_SCRAM_SECRET
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.topic_configs import TOPIC_CONFIGS, check_topic_configs, topic_config_values
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.views import refuse_view_configs
@@ -38,7 +39,6 @@ Outcome = tuple[int, str | None, int, str]
 """Error code, message, resource type and resource name, as in both responses."""
 
 BROKER_ID_DIGITS_MAX = 10
-CONFIGS_A_TURN: Final = 500
 RESOURCE_COST: Final = 10
 """A resource takes as long to decide as so many configs."""
 
@@ -55,7 +55,7 @@ def decide_alter_configs(
 ) -> Steps[Decision[AlterConfigsResponse]]:
     outcomes, records = yield from _decide(image, request.resources, broker_configs)
     responses = yield from map_in_steps(
-        TurnItems(CONFIGS_A_TURN), outcomes, lambda outcome: alter_configs.AlterConfigsResourceResponse(*outcome)
+        TurnItems(ITEMS_A_TURN), outcomes, lambda outcome: alter_configs.AlterConfigsResourceResponse(*outcome)
     )
     return Decision(AlterConfigsResponse(responses=responses), () if request.validate_only else records)
 
@@ -65,7 +65,7 @@ def decide_incremental_alter_configs(
 ) -> Steps[Decision[IncrementalAlterConfigsResponse]]:
     outcomes, records = yield from _decide(image, request.resources, broker_configs)
     responses = yield from map_in_steps(
-        TurnItems(CONFIGS_A_TURN),
+        TurnItems(ITEMS_A_TURN),
         outcomes,
         lambda outcome: incremental_alter_configs.AlterConfigsResourceResponse(*outcome),
     )
@@ -91,7 +91,7 @@ def _decide(
     outcomes: list[Outcome] = []
     records: list[MetadataRecord] = []
     duplicates = _find_duplicates([(each.resource_type, each.resource_name) for each in resources])
-    turn = TurnItems(CONFIGS_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     for resource in resources:
         if turn.ends_after(RESOURCE_COST + len(resource.configs)):
             yield

@@ -13,6 +13,7 @@ from typing import Final
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps, TurnItems
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change_record
 from moldau.metadata.controller.unclean_elections import unclean_allowed
@@ -27,7 +28,6 @@ from moldau.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-PARTITIONS_A_TURN: Final = 500
 ELECTIONS_MAX: Final = 1000
 """Elections in one round that runs without a request; the next round continues with the rest."""
 
@@ -47,7 +47,7 @@ def decide_elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> 
     )
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     results: list[ReplicaElectionResult] = []
-    turn = TurnItems(PARTITIONS_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     for name, indexes in requested:
         if turn.ends_after(1):
             yield
@@ -109,7 +109,7 @@ def _elect_round(
 ) -> Steps[Decision[bool]]:
     active = active_in(image)
     records: list[PartitionChangeRecord] = []
-    turn = TurnItems(PARTITIONS_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     for topic, index, state in _all_partitions(image):
         if turn.ends_after(1):
             yield

@@ -7,11 +7,11 @@ A reassignment first adds the new replicas; the ISR change that makes the last o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from moldau.base.config_def import BrokerLayers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps, TurnItems, split
+from moldau.base.turns import CHECKS_A_TURN, LISTED_A_TURN
 from moldau.metadata.controller.assignments import check_assignment
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.controller.partition_change import DesiredState, Election, active_in, change_record
@@ -33,17 +33,13 @@ from moldau.wire.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 
-REPLICAS_A_TURN: Final = 1_000
-"""A partition counts as one more."""
-LISTED_A_TURN: Final = 2_000
-
 
 def decide_alter_reassignments(
     image: MetadataImage, request: AlterPartitionReassignmentsRequest, broker_configs: BrokerLayers
 ) -> Steps[Decision[AlterPartitionReassignmentsResponse]]:
     records: dict[tuple[str, int], PartitionChangeRecord] = {}
     topics: list[ReassignableTopicResponse] = []
-    turn = TurnItems(REPLICAS_A_TURN)
+    turn = TurnItems(LISTED_A_TURN)
     for requested_topic in request.topics:
         if turn.ends_after(1):
             yield
@@ -148,11 +144,11 @@ def decide_list_reassignments(
         else [(each.name, each.partition_indexes) for each in request.topics if each.name in image.topics]
     )
     topics: list[OngoingTopicReassignment] = []
-    turn = TurnItems(LISTED_A_TURN)
+    turn = TurnItems(CHECKS_A_TURN)
     for name, indexes in requested:
         topic = image.topics[name]
         ongoing: list[OngoingPartitionReassignment] = []
-        for some in split(range(len(topic.partitions)) if indexes is None else indexes, LISTED_A_TURN):
+        for some in split(range(len(topic.partitions)) if indexes is None else indexes, CHECKS_A_TURN):
             ongoing += _ongoing_reassignments(topic, some)
             if turn.ends_after(len(some)):
                 yield

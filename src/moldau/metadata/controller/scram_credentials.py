@@ -12,6 +12,7 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.scram_secret import scram_secret, scram_secret_record
@@ -28,8 +29,6 @@ from moldau.wire.messages.alter_user_scram_credentials import (
 from moldau.wire.schema import MetadataRecord
 
 Change = ScramCredentialDeletion | ScramCredentialUpsertion
-CHANGES_A_TURN: Final = 200
-"""A new credential takes two HMACs: some ten microseconds."""
 SECRET_BYTES: Final = 32
 TWICE: Final = "A user credential cannot be altered twice in the same request"
 

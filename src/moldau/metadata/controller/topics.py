@@ -16,6 +16,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import METADATA_TOPIC, collision_key, topic_name_problem
+from moldau.base.turns import LISTED_A_TURN
 from moldau.base.view_configs import VIEW_PREFIX
 from moldau.metadata.controller.assignments import check_assignment, partition_record
 from moldau.metadata.controller.decision import Decision
@@ -47,7 +48,6 @@ from moldau.wire.schema import MetadataRecord
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Kafka's limit of one request: a typing error should not create a million files."""
-PARTITIONS_PER_STEP: Final = 1_000
 TOPIC_COST: Final = 10
 """A topic takes as long to decide as 10 partitions."""
 CONFIGS_COST: Final = 100
@@ -84,13 +84,13 @@ class _Limits:
 
     def __init__(self) -> None:
         self._partitions_left = PARTITIONS_PER_REQUEST_MAX
-        self._left_this_step = PARTITIONS_PER_STEP
+        self._left_this_step = LISTED_A_TURN
 
     def count_topic(self, configs: int = 0) -> Steps[None]:
         """Called before each topic, with the number of its configs: end the step if it has decided enough."""
         if self._left_this_step <= 0:
             yield
-            self._left_this_step = PARTITIONS_PER_STEP
+            self._left_this_step = LISTED_A_TURN
         self._left_this_step -= TOPIC_COST + (CONFIGS_COST + configs if configs else 0)
 
     def count_partitions(self, count: int) -> None:
@@ -181,7 +181,7 @@ def _partition_records(
     image: MetadataImage, first_index: int, topic_id: Uuid, replicas: Sequence[tuple[int, ...]]
 ) -> Steps[list[PartitionRecord]]:
     records: list[PartitionRecord] = []
-    turn = TurnItems(PARTITIONS_PER_STEP * REPLICAS_COST)
+    turn = TurnItems(LISTED_A_TURN * REPLICAS_COST)
     for index, brokers in enumerate(replicas, first_index):
         if turn.ends_after(REPLICAS_COST + len(brokers)):
             yield
@@ -241,7 +241,7 @@ def _assigned_replicas(image: MetadataImage, topic: CreatableTopic) -> Steps[lis
         )
     assigned: dict[int, tuple[int, ...]] = {}
     for assignment in topic.assignments:
-        if assigned and not len(assigned) % PARTITIONS_PER_STEP:
+        if assigned and not len(assigned) % LISTED_A_TURN:
             yield
         if assignment.partition_index in assigned:
             raise KafkaError(
@@ -339,7 +339,7 @@ def _assigned_new_replicas(
         )
     replicas: list[tuple[int, ...]] = []
     for brokers in assignments:
-        if replicas and not len(replicas) % PARTITIONS_PER_STEP:
+        if replicas and not len(replicas) % LISTED_A_TURN:
             yield
         replicas.append(check_assignment(image, brokers))
     if any(len(brokers) != topic.replication_factor for brokers in replicas):
@@ -358,7 +358,7 @@ def decide_delete_topics(
     records: dict[Uuid, RemoveTopicRecord] = {}
     counts = Counter((topic.name, topic.topic_id) for topic in requested)
     for number, topic in enumerate(requested, 1):
-        if not number % (PARTITIONS_PER_STEP // TOPIC_COST):
+        if not number % (LISTED_A_TURN // TOPIC_COST):
             yield
         try:
             if counts[topic.name, topic.topic_id] > 1:

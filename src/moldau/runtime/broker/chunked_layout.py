@@ -8,23 +8,19 @@ Requests to partitions that are not laid out yet get a retriable error.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, repeat
 from typing import Final, Protocol
 
-from moldau.base.clock import Timers
-from moldau.base.promise import Promise, resolved
+from moldau.base.promise import Promise
+from moldau.base.turns import LAID_OUT_A_TURN
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import ImageListener
 from moldau.metadata.image import MetadataImage
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
-
-log = logging.getLogger("moldau.layout")
+from moldau.runtime.own_work import OwnWork
 
 PartitionSet = dict[tuple[str, int], None]
 """Topics and indexes, in their order."""
-PARTITIONS_A_TURN: Final = 16
 AT_ONCE_MAX: Final = 64
 """A change of so many partitions is small. The topics of coordinators have 50, and clients use them at once: they may
 wait long after an answer that there is no coordinator yet."""
@@ -56,7 +52,7 @@ class ChunkedLayout:
     """
 
     def __init__(
-        self, listener: ImageListener, finish_some: Callable[[int], bool], new_files: NewFiles, timers: Timers
+        self, listener: ImageListener, finish_some: Callable[[int], bool], new_files: NewFiles, own_work: OwnWork
     ) -> None:
         """`finish_some` goes on with the work of several turns that the listener began: it removes at most so many
         partitions of deleted topics, and applies changes of configs and brokers. It returns whether work is left."""
@@ -64,7 +60,7 @@ class ChunkedLayout:
         self._finish_some = finish_some
         self._new_files = new_files
         self._has_unfinished = False
-        self._timers = timers
+        self._own_work = own_work
         self._image = MetadataImage()
         self._pending: PartitionSet = {}
         self._new: PartitionSet = {}
@@ -90,7 +86,7 @@ class ChunkedLayout:
             for name in sorted(changes.topics):
                 self._pending.update(dict.fromkeys(zip(repeat(name), sorted(changes.topics[name]), strict=False)))
         self._listener(image, Changes(passed_on, changes.removed, changes.configs, changes.brokers))
-        self._has_unfinished = self._finish_some(PARTITIONS_A_TURN)
+        self._has_unfinished = self._finish_some(LAID_OUT_A_TURN)
         self._schedule()
 
     def _not_in_progress(self, topics: Mapping[str, Iterable[int]]) -> dict[str, set[int]]:
@@ -119,7 +115,7 @@ class ChunkedLayout:
         can_prepare = self._new and not self._being_prepared
         if (self._pending or self._has_unfinished or can_prepare) and not self._is_scheduled:
             self._is_scheduled = True
-            self._timers.soon(self._next_turn)
+            self._own_work.soon(self._next_turn)
 
     def _next_turn(self) -> None:
         """Pass some partitions on that need no new files, and let the thread create those of some others."""
@@ -128,11 +124,7 @@ class ChunkedLayout:
         self._is_scheduled = False
         some = self._in_image(_take_some(self._pending))
         self._pass_on([each for each in some if not self._defer_if_new(each)])
-        try:
-            self._has_unfinished = self._finish_some(PARTITIONS_A_TURN)
-        except Exception:
-            self._has_unfinished = False  # until the next image: else the same error might come each turn
-            INTERNAL_ERRORS.log(log, "work of several turns failed: deleted topics or changed configs")
+        self._has_unfinished = self._finish_some(LAID_OUT_A_TURN)
         if self._new and not self._being_prepared:
             self._prepare_some()
         self._schedule()
@@ -152,14 +144,10 @@ class ChunkedLayout:
         if not self._chunk:
             return
         self._being_prepared = frozenset(self._chunk)
-        try:
-            prepared = self._new_files.prepare(self._image, self._being_prepared)
-        except Exception:  # the listener can create the files too: it only takes longer
-            INTERNAL_ERRORS.log(log, "the files of new partitions cannot be prepared")
-            prepared = resolved(None)
-        prepared.then(lambda _: self._on_prepared())
+        prepared = self._new_files.prepare(self._image, self._being_prepared)
+        prepared.then(self._own_work.guard(self._on_prepared))
 
-    def _on_prepared(self) -> None:
+    def _on_prepared(self, _: None) -> None:
         self._being_prepared = frozenset()
         if self._is_stopped:
             self._new_files.discard_unused()
@@ -184,14 +172,7 @@ class ChunkedLayout:
         indexes: dict[str, set[int]] = {}
         for name, index in partitions:
             indexes.setdefault(name, set()).add(index)
-        try:
-            self._listener(self._image, Changes(indexes))
-        except Exception:
-            if len(partitions) == 1:
-                INTERNAL_ERRORS.log(log, "%s-%d cannot be laid out", *partitions[0])
-                return
-            for each in partitions:  # one that fails takes no other with it
-                self._pass_on([each])
+        self._listener(self._image, Changes(indexes))
 
     def _call_if_done(self) -> None:
         if not self._pending and not self._new and not self._chunk:
@@ -202,7 +183,7 @@ class ChunkedLayout:
 
 def _take_some(partitions: PartitionSet) -> PartitionSet:
     """Remove and return the first partitions, as many as fit in a turn."""
-    some = dict.fromkeys(islice(partitions, PARTITIONS_A_TURN))
+    some = dict.fromkeys(islice(partitions, LAID_OUT_A_TURN))
     for each in some:
         del partitions[each]
     return some

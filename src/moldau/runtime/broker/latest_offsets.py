@@ -13,6 +13,7 @@ from typing import Final
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
 from moldau.base.promise import Promise
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
 from moldau.runtime.broker.broker_client import BrokerClient
@@ -25,7 +26,6 @@ from moldau.wire.messages.list_offsets import (
 )
 
 WAIT_MS: Final = 1_000
-PARTITIONS_A_TURN: Final = 500
 PARTITIONS_A_REQUEST: Final = 1_000
 LATEST: Final = -1
 CONSUMER_ID: Final = -1
@@ -50,7 +50,7 @@ class LatestOffsets:
                 ends[topic, index] = partition.high_watermark
             elif (leader := self._leader(topic, index)) >= 0:
                 elsewhere.setdefault(leader, []).append((topic, index))
-            if not number % PARTITIONS_A_TURN:
+            if not number % ITEMS_A_TURN:
                 yield None
         answers = []
         for leader, wanted in elsewhere.items():

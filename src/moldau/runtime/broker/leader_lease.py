@@ -16,16 +16,19 @@ was sent: the controller counts from a later time. Its clock may be a little fas
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from moldau.base.clock import Timer, Timers
+from moldau.base.clock import Timer
 from moldau.base.ids import Uuid
-from moldau.base.steps import split
+from moldau.base.long_work import LongWork
+from moldau.base.steps import Steps, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import Replication
 from moldau.replica.sessions import FetchSession
+from moldau.runtime.own_work import OwnWork
 
 log = logging.getLogger("moldau.lifecycle")
 CLOCK_ERROR_SHARE: Final = 10
@@ -34,7 +37,6 @@ CHECK_INTERVAL_MS: Final = 250
 """How often partitions are checked when the lease is over."""
 FETCH_GRACE_MS: Final = 500
 """A follower's fetch is followed by the next one after `replica.fetch.wait.max.ms`, and this time for the way."""
-PARTITIONS_A_TURN: Final = 500
 
 
 class LeaderLease:
@@ -46,7 +48,7 @@ class LeaderLease:
         partitions: Partitions,
         replication: Replication,
         follower_wait_ms: int,
-        timers: Timers,
+        own_work: OwnWork,
         on_changed: Callable[[], None],
     ) -> None:
         self._partitions = partitions
@@ -54,14 +56,14 @@ class LeaderLease:
         self._fetched_within_ms = follower_wait_ms + FETCH_GRACE_MS
         self._replication = replication
         self._clock = replication.lease_clock
-        self._timers = timers
+        self._own_work = own_work
         self._on_changed = on_changed
         self._ends_ms: int | None = None
         """None before the first heartbeat was answered: this broker leads nothing yet."""
         self._checks = 0
         """How often partitions were checked since the lease was over."""
-        self._walks = 0
-        """How often a walk over all partitions has begun: a later one replaces an earlier one."""
+        self._walk: LongWork[None] | None = None
+        """The last walk over all partitions: a later one replaces an earlier one."""
         self._timer: Timer | None = None
         self._is_closed = False
 
@@ -80,6 +82,8 @@ class LeaderLease:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._walk is not None:
+            self._walk.cancel()
 
     @property
     def _is_over(self) -> bool:
@@ -91,7 +95,7 @@ class LeaderLease:
         if self._timer is not None:
             self._timer.cancel()
         delay_ms = CHECK_INTERVAL_MS if self._is_over else max(self._ends_ms - self._clock.monotonic_ms(), 1)
-        self._timer = self._timers.after_ms(delay_ms, self._check)
+        self._timer = self._own_work.after_ms(delay_ms, self._check)
 
     def _check(self) -> None:
         self._partitions.is_cut_off = self._is_over
@@ -99,22 +103,22 @@ class LeaderLease:
             self._check_later()
             return
         self._checks = self._checks + 1 if self._partitions.is_cut_off else 0
-        self._walks += 1
-        self._check_some(split(self._partitions.all(), PARTITIONS_A_TURN), set(), self._walks)
+        if self._walk is not None:
+            self._walk.cancel()
+        if not self._is_closed:
+            self._walk = self._own_work.long_work(self._check_all())
+            self._walk()
 
-    def _check_some(self, rest: Iterator[Sequence[Partition]], withheld: set[tuple[Uuid, int]], walk: int) -> None:
-        if self._is_closed or walk != self._walks:
-            return
-        some = next(rest, None)
-        if some is None:
-            self._end_check(frozenset(withheld))
-            return
-        for partition in some:
-            if partition.leads:
-                self._check_partition(partition)
-                if partition.is_withheld:
-                    withheld.add((partition.topic_id, partition.name.partition))
-        self._timers.soon(lambda: self._check_some(rest, withheld, walk))
+    def _check_all(self) -> Steps[None]:
+        withheld: set[tuple[Uuid, int]] = set()
+        for some in split(self._partitions.all(), ITEMS_A_TURN):
+            for partition in some:
+                if partition.leads:
+                    self._check_partition(partition)
+                    if partition.is_withheld:
+                        withheld.add((partition.topic_id, partition.name.partition))
+            yield
+        self._end_check(frozenset(withheld))
 
     def _check_partition(self, partition: Partition) -> None:
         since_ms = self._clock.monotonic_ms() - self._fetched_within_ms

@@ -9,17 +9,18 @@ cleaning itself.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.clock import Clock, Timer
 from moldau.base.errors import KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
+from moldau.base.long_work import LongWork
 from moldau.base.ports import RunInThread
 from moldau.base.steps import Steps
+from moldau.base.turns import SEGMENTS_READ_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.log import compaction
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
@@ -28,7 +29,7 @@ from moldau.runtime.cleaning.choice import DirtyLog, dirty_log, read_some
 from moldau.runtime.cleaning.ports import CleaningFailed, SegmentCleaner, failure
 from moldau.runtime.cleaning.settings import CleanerSettings
 from moldau.runtime.fault_log import FaultLog
-from moldau.runtime.housekeeping import RETAINED_A_TURN
+from moldau.runtime.own_work import OwnWork
 
 if TYPE_CHECKING:
     from moldau.log.cleaning.job import CleaningJob, CleaningResult
@@ -37,14 +38,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("moldau.cleaner")
 FAILURES_MAX: Final = 3
 """After this many failures in a row, a log is not cleaned until the next start."""
-SEGMENTS_READ_A_TURN: Final = 10
-"""Segments that are read in one turn of the loop to choose a log: after a start, with a compaction lag. The indexes of
-each may have megabytes."""
 WATCH_MS: Final = 1_000
 """How often the cleaner checks whether the log that is being cleaned still needs it."""
 MIB: Final = 1 << 20
 LOG_CHANGED: Final = "the log changed while it was being cleaned"
-_DONE: Final = object()
 
 
 class Round(NamedTuple):
@@ -89,12 +86,11 @@ class LogCleaner:
         worker: SegmentCleaner,
         settings: CleanerSettings,
         clock: Clock,
-        timers: Timers,
+        own_work: OwnWork,
         run_in_thread: RunInThread,
         delete_expired: Callable[[Partition], int],
         write_checkpoints: Callable[[], None],
         purge: Callable[[], None],
-        on_fault: Callable[[Exception], None],
     ) -> None:
         """`delete_expired`, `write_checkpoints`, which writes how far logs are clean, and `purge`, which removes files
         whose deletion delay is over, are those of `Housekeeping`."""
@@ -102,14 +98,15 @@ class LogCleaner:
         self._worker = worker
         self._settings = settings
         self._clock = clock
-        self._timers = timers
+        self._own_work = own_work
         self._run_in_thread = run_in_thread
         self._delete_expired = delete_expired
         self._write_checkpoints = write_checkpoints
         self._purge = purge
-        self._on_fault = on_fault
         self._round: Round | None = None
         self._timer: Timer | None = None
+        self._work: LongWork[None] | None = None
+        """The last work of several turns: to choose a log, or to swap in what was cleaned."""
         self._failures: dict[Log, int] = {}
         self._shortages = FaultLog(log.warning, clock)
         self._is_stopped = False
@@ -146,52 +143,59 @@ class LogCleaner:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._work is not None:
+            self._work.cancel()
         self._worker.close()
 
     # --- choosing a log ---------------------------------------------------------------------------------------------
 
     def _look_later(self) -> None:
-        self._timer = self._timers.after_ms(max(self._settings.backoff_ms, 1), self._stopping_on_fault(self._look))
-
-    def _stopping_on_fault(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Wrap a call so that an unexpected exception stops the cleaner and goes to `on_fault`."""
-
-        def guarded() -> None:
-            self._timer = None
-            try:
-                call()
-            except Exception as fault:
-                self._is_stopped = True
-                self._on_fault(fault)
-
-        return guarded
+        self._timer = self._own_work.after_ms(max(self._settings.backoff_ms, 1), self._look)
 
     def _look(self) -> None:
-        self._failures = {each: count for each, count in self._failures.items() if each.fault is None}
-        self._look_at_some(deque(self._partitions.all()), None)
+        self._timer = None
+        self._run(self._clean_dirtiest())
 
-    def _look_at_some(self, rest: deque[Partition], dirtiest: DirtyLog | None) -> None:
-        """Look at some partitions in each turn of the loop, fewer if many segments of their logs must be read, or have
-        expired and are deleted. Then clean the dirtiest of all logs that are due."""
-        now_ms = self._clock.now_ms()
-        left, reads_left = RETAINED_A_TURN, SEGMENTS_READ_A_TURN
-        while rest:
-            partition = rest.popleft()
-            left -= (self._delete_expired(partition) if _is_compacted(partition) else 0) or 1
-            due, reads = self._if_due(partition, now_ms, reads_left)
-            reads_left -= reads
-            if due is not None and (dirtiest is None or due.dirty_ratio > dirtiest.dirty_ratio):
-                dirtiest = due
-            if not reads_left:
-                rest.appendleft(partition)  # more of it may have to be read
-            if left <= 0 or not reads_left:
-                self._soon(partial(self._look_at_some, rest, dirtiest))
-                return
+    def _run(self, steps: Steps[None]) -> None:
+        if not self._is_stopped:
+            self._work = self._own_work.long_work(steps)
+            self._work()
+
+    def _clean_dirtiest(self) -> Steps[None]:
+        """Choose a log, and let it be cleaned if it is still due: it may have changed since it was looked at."""
+        self._failures = {each: count for each, count in self._failures.items() if each.fault is None}
+        dirtiest = yield from self._dirtiest()
         self._purge()
-        if dirtiest is None:
+        if dirtiest is None or not (yield from self._recall_producers(dirtiest.partition)):
+            self._look_later()
+            return
+        now_ms = self._clock.now_ms()
+        dirty, _ = self._if_due(dirtiest.partition, now_ms, SEGMENTS_READ_A_TURN)
+        if dirty is None:
             self._look_later()
         else:
-            self._recall_producers(dirtiest.partition, compaction.recall_producers(dirtiest.partition.log))
+            self._begin(dirty, now_ms)
+
+    def _dirtiest(self) -> Steps[DirtyLog | None]:
+        """Return the dirtiest of all logs that are due. Some are looked at in each turn of the loop, fewer if many
+        segments of them must be read, or have expired and are deleted."""
+        dirtiest: DirtyLog | None = None
+        now_ms = self._clock.now_ms()
+        left, reads_left = SLOW_ITEMS_A_TURN, SEGMENTS_READ_A_TURN
+        for partition in self._partitions.all():
+            is_read = False
+            while not is_read:
+                left -= (self._delete_expired(partition) if _is_compacted(partition) else 0) or 1
+                due, reads = self._if_due(partition, now_ms, reads_left)
+                reads_left -= reads
+                if due is not None and (dirtiest is None or due.dirty_ratio > dirtiest.dirty_ratio):
+                    dirtiest = due
+                is_read = reads_left > 0  # else more of it may have to be read
+                if left <= 0 or not is_read:
+                    yield
+                    now_ms = self._clock.now_ms()
+                    left, reads_left = SLOW_ITEMS_A_TURN, SEGMENTS_READ_A_TURN
+        return dirtiest
 
     def _if_due(self, partition: Partition, now_ms: int, reads_max: int) -> tuple[DirtyLog | None, int]:
         """Return the log if it must be cleaned, and how many segments were read: after `reads_max` it is not known yet.
@@ -219,24 +223,18 @@ class LogCleaner:
 
     # --- cleaning ---------------------------------------------------------------------------------------------------
 
-    def _recall_producers(self, partition: Partition, steps: Steps[None]) -> None:
-        """Read what the state of the log's producers lost in a restart, for one producer in each turn of the loop. Then
-        begin the round, if the log is still due: it may have changed since it was looked at."""
+    def _recall_producers(self, partition: Partition) -> Steps[bool]:
+        """Read what the state of the log's producers lost in a restart, for one producer in each turn of the loop.
+        Return False if it cannot be read."""
         try:
-            is_left = _is_compacted(partition) and next(steps, _DONE) is not _DONE
+            for _ in compaction.recall_producers(partition.log) if _is_compacted(partition) else ():
+                yield
+                if not _is_compacted(partition):
+                    break
         except (StorageFault, MalformedData) as fault:
             self._on_unreadable(partition.log, fault)
-            self._look_later()
-            return
-        if is_left:
-            self._soon(partial(self._recall_producers, partition, steps))
-            return
-        now_ms = self._clock.now_ms()
-        dirty, _ = self._if_due(partition, now_ms, SEGMENTS_READ_A_TURN)
-        if dirty is None:
-            self._look_later()
-        else:
-            self._begin(dirty, now_ms)
+            return False
+        return True
 
     def _begin(self, dirty: DirtyLog, now_ms: int) -> None:
         settings = self._settings
@@ -258,24 +256,22 @@ class LogCleaner:
             dirty.partition.request_flush()  # in a thread, meanwhile: `begin_swap` would flush them on the loop
         self._round = Round(dirty.partition, job, self._clock.monotonic_ms())
         self._watch()
-        self._worker.clean(job, settings.bytes_per_second).then(self._on_cleaned)
+        self._worker.clean(job, settings.bytes_per_second).then(self._own_work.guard(self._on_cleaned))
 
     def _watch(self) -> None:
         if self._round is not None and not self._round.is_wanted:
             self._worker.abandon()
-        self._timer = self._timers.after_ms(WATCH_MS, self._stopping_on_fault(self._watch))
+        self._timer = self._own_work.after_ms(WATCH_MS, self._watch)
 
     def _on_cleaned(self, outcome: CleaningResult | CleaningFailed) -> None:
         """Handle the end of a job: the cleaned segments are complete and on disk, or the job has failed."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         if self._is_stopped:
             return
         ended = self._round
         assert ended is not None, "a job ended that was not started"
-        self._stopping_on_fault(lambda: self._conclude(ended, outcome))()
-
-    def _conclude(self, ended: Round, outcome: CleaningResult | CleaningFailed) -> None:
         if isinstance(outcome, CleaningFailed):
             self._on_failed(ended, outcome)
         elif outcome.cleaned_up_to <= ended.job.first_dirty_offset:
@@ -298,16 +294,12 @@ class LogCleaner:
         if work is None:
             self._on_failed(ended, CleaningFailed(LOG_CHANGED))
         else:
-            self._name_segments(Swap(ended, cleaned, work))
+            self._run(self._name_segments(Swap(ended, cleaned, work)))
 
-    def _name_segments(self, swap: Swap) -> None:
+    def _name_segments(self, swap: Swap) -> Steps[None]:
         """Rename the new segments to mark the swap as decided. When that is on disk, `_replace` swaps them in. Each
         segment is renamed in a turn of its own, so that other work can run in between."""
-        if not swap.is_wanted:
-            self._on_failed(swap.ended, CleaningFailed(LOG_CHANGED))
-        elif swap.work.is_renamed:
-            self._run_in_thread(swap.work.sync).then(lambda fault: self._on_named(swap, fault))
-        else:
+        while swap.is_wanted and not swap.work.is_renamed:
             try:
                 swap.work.rename_next()
             except StorageFault as fault:
@@ -315,30 +307,32 @@ class LogCleaner:
                     raise
                 self._on_failed(swap.ended, failure(fault))
                 return
-            self._soon(lambda: self._name_segments(swap))
+            yield
+        if swap.is_wanted:
+            on_named = self._own_work.guard(partial(self._on_named, swap))
+            self._run_in_thread(swap.work.sync).then(on_named)
+        else:
+            self._on_failed(swap.ended, CleaningFailed(LOG_CHANGED))
 
     def _on_named(self, swap: Swap, fault: StorageFault | None) -> None:
         if fault is not None and swap.is_wanted:
-            self._on_fault(fault)  # else the directory was renamed while it was synced
-        elif not self._is_stopped:  # else the next start completes the swap
-            self._stopping_on_fault(lambda: self._replace(swap))()
+            raise fault  # else the directory was renamed while it was synced
+        self._run(self._replace(swap))  # not after a stop: the next start completes the swap
 
-    def _replace(self, swap: Swap) -> None:
+    def _replace(self, swap: Swap) -> Steps[None]:
         ended, work = swap.ended, swap.work
-        if not swap.is_wanted:
-            self._round = None
-            self._look_again()
-        elif not work.is_done:
+        while swap.is_wanted and not work.is_done:
             compaction.replace_next(ended.log, work, self._clock.now_ms())
-            self._soon(lambda: self._replace(swap))
-        else:
-            self._round = None
+            yield
+        is_wanted = swap.is_wanted
+        self._round = None
+        if is_wanted:
             compaction.finish_swap(ended.log, work)
             self._failures.pop(ended.log, None)
             self._count(swap.cleaned)
             self._log_result(ended, swap.cleaned)
             self._write_checkpoints()
-            self._look_again()
+        self._look_again()
 
     def _count(self, cleaned: CleaningResult) -> None:
         self.cleanings += 1
@@ -346,14 +340,10 @@ class LogCleaner:
         self.bytes_written += cleaned.bytes_written
         self.records_removed += cleaned.records_read - cleaned.records_kept
 
-    def _soon(self, call: Callable[[], None]) -> None:
-        """Call in a later turn of the loop, so that other work can run."""
-        self._timer = self._timers.after_ms(0, self._stopping_on_fault(call))
-
     def _look_again(self) -> None:
         """Choose the next log without a delay: other logs may be due, or the same log again if the map was too small
         for all of its keys."""
-        self._soon(self._look)
+        self._timer = self._own_work.after_ms(0, self._look)
 
     def _on_failed(self, ended: Round, failed: CleaningFailed) -> None:
         self._round = None

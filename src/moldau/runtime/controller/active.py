@@ -16,24 +16,24 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from inspect import GEN_RUNNING, getgeneratorstate
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
-from moldau.metadata.apply import RECORDS_A_TURN, Changes, apply_in_steps
+from moldau.base.turns import ITEMS_A_TURN
+from moldau.metadata.apply import Changes, apply_in_steps
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.own_work import OwnWork
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 
 R = TypeVar("R")
 Decide = Callable[[MetadataImage], Decision[R] | Steps[Decision[R]]]
-_DONE: Final = object()
 
 log = logging.getLogger("moldau.controller")
 
@@ -76,14 +76,14 @@ class _Submitted(NamedTuple):
     """A request that is not decided yet, or not completely."""
 
     answer: Promise[Any]
-    steps: Steps[None]
+    work: LongWork[None]
 
 
 class Controller:
     """A listener of the quorum, which calls `leading`, `no_longer_leading`, `leader_changed` and `committed`."""
 
-    def __init__(self, writer: Writer, committed: CommittedMetadata, current: CurrentImage, timers: Timers) -> None:
-        self._timers = timers
+    def __init__(self, writer: Writer, committed: CommittedMetadata, current: CurrentImage, own_work: OwnWork) -> None:
+        self._own_work = own_work
         self._writer = writer
         self._committed = committed
         self._current = current
@@ -113,44 +113,41 @@ class Controller:
     def submit(self, decide: Decide[R]) -> Promise[R]:
         """Decide on the latest image. The promise is completed when all that the decision depends on is committed, or
         with a KafkaError: NOT_CONTROLLER if this node is not or no longer the leader, KAFKA_STORAGE_ERROR if its disk
-        failed."""
+        failed, UNKNOWN_SERVER_ERROR if `decide` raises anything."""
+        return self._submit(decide, _answer_fault)
+
+    def submit_own(self, decide: Decide[R]) -> Promise[R]:
+        """Like `submit`, for what this node does without a request: what `decide` raises stops the node."""
+        return self._submit(decide, lambda _, fault: self._own_work.on_fault(fault))
+
+    def _submit(self, decide: Decide[R], on_fault: Callable[[Promise[Any], Exception], None]) -> Promise[R]:
         answer: Promise[Any] = Promise()
         if not self._is_active:
             answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
             return answer
-        submitted = _Submitted(answer, self._steps(decide, answer))
+
+        def end() -> None:
+            """Decide the next request in the next turn."""
+            if self._is_first(submitted):
+                self._submitted.popleft()
+                if self._submitted:
+                    self._own_work.soon(self._submitted[0].work)
+
+        def on_decided(_: None) -> None:
+            end()
+            self._release()
+
+        def on_failed(fault: Exception) -> None:
+            end()
+            on_fault(answer, fault)
+
+        # What is published has been decided: a fault there is not one of this request.
+        on_done = self._own_work.guard(on_decided)
+        submitted = _Submitted(answer, LongWork(self._own_work.soon, self._steps(decide, answer), on_done, on_failed))
         self._submitted.append(submitted)
         if len(self._submitted) == 1:
-            self._step(submitted)
+            submitted.work()
         return answer
-
-    def _step(self, submitted: _Submitted) -> None:
-        """Run a step of the first request. If it was the last, decide the next request in the next turn."""
-        try:
-            is_done = next(submitted.steps, _DONE) is _DONE
-        except BaseException:
-            self._end(submitted)
-            raise
-        if is_done:
-            self._end(submitted)
-            self._release()
-        else:
-            self._timers.soon(partial(self._next_turn, submitted))
-
-    def _next_turn(self, submitted: _Submitted) -> None:
-        if not self._is_first(submitted):
-            return  # this node no longer leads
-        try:
-            self._step(submitted)
-        except Exception as error:
-            INTERNAL_ERRORS.log(log, "a decision of the controller failed")
-            submitted.answer.complete(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
-
-    def _end(self, submitted: _Submitted) -> None:
-        if self._is_first(submitted):
-            self._submitted.popleft()
-            if self._submitted:
-                self._timers.soon(partial(self._next_turn, self._submitted[0]))
 
     def _is_first(self, submitted: _Submitted) -> bool:
         return bool(self._submitted) and self._submitted[0] is submitted
@@ -161,13 +158,13 @@ class Controller:
         changes: Changes | None = None
         if decision.records:
             values: list[bytes] = []
-            for some in split(decision.records, RECORDS_A_TURN):
+            for some in split(decision.records, ITEMS_A_TURN):
                 if values:
                     yield
                 values += map(encode_record, some)
             # The offset is known only after the append: the quorum may append records of its own between two steps.
             image, changes = yield from apply_in_steps(self._image, decision.records, self._image.offset, 0)
-            if len(values) > RECORDS_A_TURN:
+            if len(values) > ITEMS_A_TURN:
                 yield  # the batch of all records is built in the last step
             submitted = self._submitted[0]
             try:
@@ -175,6 +172,9 @@ class Controller:
             except KafkaError as refused:
                 answer.complete(refused)
                 return
+            except Exception as fault:  # the log may have the records, and the image of this controller does not
+                self._own_work.on_fault(fault)
+                raise
             if not self._is_first(submitted):
                 # While it appended, this node found out that it has no followers left, and resigned.
                 answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
@@ -202,8 +202,10 @@ class Controller:
         for duties in self._duties:
             duties.lay_down()
         # A request that is appending right now gets its answer from there.
-        dropped = [each.answer for each in submitted if getgeneratorstate(each.steps) != GEN_RUNNING]
-        for answer in [*(each.answer for each in parked), *dropped]:
+        dropped = [each for each in submitted if not each.work.is_in_step]
+        for each in dropped:
+            each.work.cancel()
+        for answer in [*(each.answer for each in parked), *(each.answer for each in dropped)]:
             if not answer.done:
                 answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
 
@@ -222,9 +224,16 @@ class Controller:
             parked = self._parked.popleft()
             if parked.changes is not None:
                 self._current.publish(parked.image, parked.changes)
-                if len(parked.changes.topics) > RECORDS_A_TURN:
+                if len(parked.changes.topics) > ITEMS_A_TURN:
                     # Whoever waits for the response looks at each topic again.
-                    self._timers.soon(partial(parked.answer.complete, parked.response))
-                    self._timers.soon(self._release)
+                    self._own_work.soon(partial(parked.answer.complete, parked.response))
+                    self._own_work.soon(self._release)
                     return
             parked.answer.complete(parked.response)
+
+
+def _answer_fault(answer: Promise[Any], fault: Exception) -> None:
+    if not isinstance(fault, KafkaError):
+        INTERNAL_ERRORS.log(log, "a decision of the controller failed")
+        fault = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(fault))
+    answer.complete(fault)

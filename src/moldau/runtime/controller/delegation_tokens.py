@@ -72,7 +72,7 @@ class ControllerTokens:
     def _remove_expired(self) -> None:
         now_ms = self._clock.now_ms()
         self._removal_timer = self._timers.after_ms(self._settings.check_interval_ms, self._remove_expired)
-        self._controller.submit(lambda image: self._decide_removal(image, now_ms)).then(self._after_removal)
+        self._controller.submit_own(lambda image: self._decide_removal(image, now_ms)).then(self._after_removal)
 
     def _decide_removal(self, image: MetadataImage, now_ms: int) -> Decision[bool]:
         decision = decide_remove_expired_tokens(image, now_ms)

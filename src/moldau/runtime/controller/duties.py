@@ -57,10 +57,10 @@ class ControllerDuties:
         """The broker whose heartbeat was last accepted over each connection; None until the first is."""
 
     def take_over(self) -> None:
-        self._controller.submit(lambda image: decide_bootstrap(image, self._first_records))
-        self._controller.submit(lambda image: decide_scram_secret(image, lambda: new_scram_secret(self._rng)))
+        self._controller.submit_own(lambda image: decide_bootstrap(image, self._first_records))
+        self._controller.submit_own(lambda image: decide_scram_secret(image, lambda: new_scram_secret(self._rng)))
         suspect = self._controller.previous_leader_id
-        self._controller.submit(lambda image: self._begin_sessions(image, suspect))
+        self._controller.submit_own(lambda image: self._begin_sessions(image, suspect))
         self._leader_timer = self._timers.after_ms(self._balance.check_interval_ms, self._check_leaders)
 
     def lay_down(self) -> None:
@@ -113,9 +113,9 @@ class ControllerDuties:
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._fencing_ms > self._session_settings.heartbeat_interval_ms:
             # This node itself was suspended: heartbeats of the brokers are still to be read.
-            self._controller.submit(self._begin_sessions)
+            self._controller.submit_own(self._begin_sessions)
         else:
-            self._controller.submit(lambda image: self._fence_stale(image, now_ms))
+            self._controller.submit_own(lambda image: self._fence_stale(image, now_ms))
 
     def _fence_stale(self, image: MetadataImage, now_ms: int) -> Decision[list[int]]:
         decision = decide_fence_stale(image, self._sessions, now_ms, self._broker_configs_of(image))
@@ -138,4 +138,4 @@ class ControllerDuties:
             if has_more is True:
                 self._timers.soon(lambda: self._elect(decide))
 
-        self._controller.submit(decide).then(next_round)
+        self._controller.submit_own(decide).then(next_round)

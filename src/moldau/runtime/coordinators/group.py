@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Final, TypeVar
 
-from moldau.base.clock import Clock, Timers
+from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.settings import topics
 from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
@@ -24,6 +25,7 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.new_topics import NewTopics
 from moldau.runtime.coordinators.shards import Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
+from moldau.runtime.own_work import OwnWork
 from moldau.wire.messages.create_topics import CreatableTopic
 
 R = TypeVar("R")
@@ -33,8 +35,6 @@ GROUP_ID_BYTES_MAX = 2**15 - 1
 """The longest string that fits into a record's key."""
 UNCHECKED_LENGTH_MAX = GROUP_ID_BYTES_MAX // 4
 """A group id of so many characters has at most GROUP_ID_BYTES_MAX bytes as UTF-8."""
-REMOVED_A_TURN: Final = 200
-"""Offsets of deleted topics that are removed in one turn of the loop."""
 LOSS: Final = "offsets that groups have committed are lost, and their members begin where they would without any"
 
 
@@ -47,21 +47,21 @@ class GroupCoordinator:
         partitions: Partitions,
         current: CurrentImage,
         clock: Clock,
-        timers: Timers,
+        own_work: OwnWork,
         rng: Random,
     ) -> None:
         self.topic = topic
         self._clock = clock
-        self._timers = timers
+        self._own_work = own_work
         self.shards: Shards[Groups] = Shards(
             topic,
             node_id,
             partitions,
             lambda _: Groups(settings, current, clock, rng),
             clock,
-            timers,
+            own_work,
             # The RegistrationGate has held back all older images: a topic that is unknown then does not exist.
-            lambda groups: groups.remove_offsets_of_unknown_topics(TurnItems(REMOVED_A_TURN)),
+            lambda groups: groups.remove_offsets_of_unknown_topics(TurnItems(CHANGES_A_TURN)),
         )
         self._new_topics = NewTopics(self.shards)
         self._is_matching = False
@@ -117,8 +117,8 @@ class GroupCoordinator:
             # Groups look at their topics when they are loaded: what is loading needs to know only of deletions.
             submit = self.shards.submit_to_all if changes.removed else self.shards.submit_to_loaded
             # The machines read the current image, which is set only after all listeners were called.
-            self._timers.soon(lambda: _pass_on(TopicChanges.of(image, changes), submit))
-            self._timers.soon(lambda: self._new_topics.on_changes(changes))
+            self._own_work.soon(lambda: _pass_on(TopicChanges.of(image, changes), submit))
+            self._own_work.soon(lambda: self._new_topics.on_changes(changes))
 
     def expire_offsets(self) -> None:
         """Remove expired offsets and empty groups, in turns of the loop; nothing if the last removal is still going
@@ -132,7 +132,7 @@ class GroupCoordinator:
 
 
 def _pass_on(changes: TopicChanges, submit: Callable[[Callable[[Groups], Removals]], None]) -> None:
-    turn = TurnItems(REMOVED_A_TURN)
+    turn = TurnItems(CHANGES_A_TURN)
     submit(lambda groups: groups.topics_changed(changes, turn))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moldau.base.pattern import CHARACTERS_A_TURN
 from moldau.base.steps import Steps, TurnItems
+from moldau.base.turns import CHARACTERS_A_TURN
 from moldau.coordinator.group.groups import Groups
 from moldau.metadata.apply import Changes
 from moldau.runtime.coordinators.shards import Shards
@@ -25,7 +25,7 @@ class NewTopics:
         self._seen.update(new)
         self._unmatched.update(dict.fromkeys(new))
         if self._unmatched and not self._is_matching:
-            self._shards.run_turn(self._match_all())
+            self._shards.run(self._match_all())
 
     def _match_all(self) -> Steps[None]:
         turn = TurnItems(CHARACTERS_A_TURN)

@@ -14,19 +14,22 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.clock import Clock, Timer
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
+from moldau.base.long_work import LongWork, Soon
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
+from moldau.base.turns import CALLS_A_TURN
 from moldau.coordinator.machine import UNWRITABLE, Answer, CoordinatorRecord, Outcome, ProducerIdAndEpoch
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.own_work import OwnWork
 from moldau.wire.batch import BATCH_HEADER_BYTES
 from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
 
@@ -34,9 +37,6 @@ R = TypeVar("R")
 log = logging.getLogger("moldau.coordinator")
 RECORD_OVERHEAD_BYTES: Final = 32
 """An upper bound for a record's lengths, deltas and attributes."""
-DEADLINES_A_TURN: Final = 50
-"""Deadlines that run in one turn of the loop. To remove a member takes 0.1 ms, and those of a coordinator that has just
-loaded may all be due at once."""
 DEADLINE_RETRY_MS: Final = 500
 """How long deadlines that are due wait while the partition has too few in-sync replicas."""
 
@@ -58,14 +58,14 @@ class Shard:
         partition: Partition,
         machine: Machine,
         clock: Clock,
-        timers: Timers,
+        own_work: OwnWork,
         on_failed: Callable[[Shard], None],
     ) -> None:
         self.partition = partition
         self._machine = machine
         self._transactional = machine if isinstance(machine, TransactionalMachine) else None
         self._clock = clock
-        self._timers = timers
+        self._own_work = own_work
         self._on_failed = on_failed
         self._on_ready: Callable[[], None] = _do_nothing
         self._error: ErrorCode | None = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -80,6 +80,7 @@ class Shard:
         self._deadlines = machine.deadlines
         self._timer: Timer | None = None
         self._timer_ms = 0
+        self._loading: LongWork[None] | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -157,7 +158,7 @@ class Shard:
             raise KafkaError(self._error)  # the log refused that batch, so this machine is dropped
         self._machine.apply_all(records)
         if not self._records:
-            self._timers.soon(self._write)
+            self._own_work.timers.soon(self._write)
         self._records += encoded
         self._bytes += size
 
@@ -192,6 +193,11 @@ class Shard:
             self._unacknowledged.append(answers)
             self._fail(refused)
             return
+        except Exception as fault:
+            self._unacknowledged.append(answers)
+            self.close(ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._own_work.on_fault(fault)
+            return
         self._await_commit(last_offset, answers)
 
     def _append(self, batch: bytearray, acks: int, transaction_version: int = 0) -> int:
@@ -209,7 +215,7 @@ class Shard:
         promise = self.partition.acknowledged(last_offset)
         if promise is None:
             # Not at once: whoever gets an answer may send the next request to this shard, while this one is decided.
-            self._timers.soon(partial(self._on_committed, ErrorCode.NONE))
+            self._own_work.timers.soon(partial(self._on_committed, ErrorCode.NONE))
         else:
             promise.then(self._on_committed)
 
@@ -265,10 +271,13 @@ class Shard:
     def _on_committed(self, code: ErrorCode) -> None:
         if self._is_closed:
             return
-        if code is ErrorCode.NONE:
-            _complete(self._unacknowledged.popleft())
-        else:
-            self._fail(KafkaError(code))
+        try:
+            if code is ErrorCode.NONE:
+                _complete(self._unacknowledged.popleft())
+            else:
+                self._fail(KafkaError(code))
+        except Exception as fault:
+            self._own_work.on_fault(fault)
 
     def _fail(self, error: KafkaError) -> None:
         level = logging.INFO if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else logging.WARNING
@@ -284,6 +293,8 @@ class Shard:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
         waiting = [
             answer.waiting for answers_of_turn in (*self._unacknowledged, self._answers) for answer in answers_of_turn
         ]
@@ -296,30 +307,23 @@ class Shard:
 
     # --- loading ------------------------------------------------------------------------------------------------
 
-    def load(self, soon: Callable[[Callable[[], None]], None], on_ready: Callable[[], None]) -> None:
+    def load(self, soon: Soon, on_ready: Callable[[], None]) -> None:
         """Replay the log, a part in each call that `soon` makes; at once if it is empty. `on_ready` is called before
         the shard handles its first request."""
         self._on_ready = on_ready
-        load_next = partial(self._load_next, replay_log(self.partition, self._machine), soon)
+        self._loading = self._own_work.long_work(self._load(), soon=soon)
         if self.partition.log.end_offset == self.partition.log.segments.first.base_offset:
-            load_next()
+            self._loading()
         else:
-            soon(load_next)
+            soon(self._loading)
 
-    def _load_next(self, steps: Iterator[None], soon: Callable[[Callable[[], None]], None]) -> None:
-        if self._is_closed:
-            return
+    def _load(self) -> Steps[None]:
         try:
-            next(steps)
-        except StopIteration:
-            self._wait_for_commit()
+            yield from replay_log(self.partition, self._machine)
         except StorageFault as fault:
             self._fail(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)))
-        except Exception as error:
-            INTERNAL_ERRORS.log(log, f"{self.partition.name}: the coordinator cannot load its state")
-            self._fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         else:
-            soon(partial(self._load_next, steps, soon))
+            self._wait_for_commit()
 
     def _wait_for_commit(self) -> None:
         """Accept requests only when all replayed records are committed. They may not be yet: for example, the disk was
@@ -352,7 +356,7 @@ class Shard:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = deadline_ms
-        self._timer = self._timers.after_ms(max(deadline_ms - self._clock.monotonic_ms(), 0), self._run_due)
+        self._timer = self._own_work.after_ms(max(deadline_ms - self._clock.monotonic_ms(), 0), self._run_due)
 
     def _run_due(self) -> None:
         self._timer = None
@@ -360,10 +364,10 @@ class Shard:
             # An action whose records are refused would be lost, so all wait. Time 0 is before every deadline, so that
             # requests leave this timer alone.
             self._timer_ms = 0
-            self._timer = self._timers.after_ms(DEADLINE_RETRY_MS, self._run_due)
+            self._timer = self._own_work.after_ms(DEADLINE_RETRY_MS, self._run_due)
             return
         try:
-            for action in islice(self._deadlines.due(self._clock.monotonic_ms()), DEADLINES_A_TURN):
+            for action in islice(self._deadlines.due(self._clock.monotonic_ms()), CALLS_A_TURN):
                 if self._is_closed:
                     return
                 try:

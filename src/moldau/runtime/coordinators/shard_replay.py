@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.coordinator.machine import CoordinatorRecord, Deadlines
 from moldau.log.segment import Segment
 from moldau.log.walk import walk_batches
@@ -18,8 +20,6 @@ from moldau.wire.batch import BatchHeader, has_valid_crc
 from moldau.wire.records import Record, decode_records, read_end_txn_marker
 
 log = logging.getLogger("moldau.coordinator")
-LOAD_TURN_RECORDS: Final = 500
-"""How many records are replayed in one turn of the loop."""
 
 
 class Machine(Protocol):
@@ -52,7 +52,7 @@ class TransactionalMachine(Machine, Protocol):
     def end_transaction(self, producer_id: int, committed: bool) -> None: ...
 
 
-def replay_log(partition: Partition, machine: Machine) -> Iterator[None]:
+def replay_log(partition: Partition, machine: Machine) -> Steps[None]:
     """Replay the log into the machine, and yield after each part so that other work can run. Damaged records are
     skipped: groups then find older offsets and read some records again, which is better than not loading at all."""
     transactional = machine if isinstance(machine, TransactionalMachine) else None
@@ -78,14 +78,14 @@ def replay_log(partition: Partition, machine: Machine) -> Iterator[None]:
                 if is_sound and offset < header.next_offset <= end:
                     offset = header.next_offset
                 count += max(1, header.record_count) if is_sound else 1
-                if count >= LOAD_TURN_RECORDS:
+                if count >= ITEMS_A_TURN:
                     break
             else:
                 offset = next_base
         except MalformedData as error:
             log.error("%s: skipped the damaged rest of the segment from offset %d: %s", partition.name, offset, error)
             offset = next_base
-        if count >= LOAD_TURN_RECORDS:
+        if count >= ITEMS_A_TURN:
             count = 0
             yield
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from moldau.base.clock import Clock, Timers
+from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
 from moldau.coordinator.machine import Outcome, ProducerIdAndEpoch
@@ -23,13 +24,12 @@ from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.shard import Shard
 from moldau.runtime.coordinators.shard_replay import Machine
 from moldau.runtime.coordinators.topic import CACHED_HASHES_MAX, CACHED_LENGTH_MAX, CoordinatorTopic
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.own_work import OwnWork
 from moldau.wire.records import EndTxnMarker
 
 log = logging.getLogger("moldau.coordinator")
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
-_OVER: Final = object()
 RELOAD_DELAY_MS: Final = 1_000
 """The delay before a failed shard is loaded again: a disk problem rarely ends at once."""
 
@@ -59,7 +59,7 @@ class Shards(Generic[M]):
         partitions: Partitions,
         new_machine: Callable[[Partition], M],
         clock: Clock,
-        timers: Timers,
+        own_work: OwnWork,
         decide_when_loaded: Callable[[M], Iterable[Outcome[None] | None]] | None = None,
     ) -> None:
         self._topic = topic
@@ -67,7 +67,7 @@ class Shards(Generic[M]):
         self._partitions = partitions
         self._new_machine = new_machine
         self._clock = clock
-        self._timers = timers
+        self._own_work = own_work
         self._shards: dict[int, LocalShard[M]] = {}
         """By the index of the partition."""
         self._found: dict[str, LocalShard[M]] = {}
@@ -79,8 +79,8 @@ class Shards(Generic[M]):
         self._decide_when_loaded = decide_when_loaded
         self._undecided: dict[int, list[Callable[[M], Iterable[Outcome[None] | None]]]] = {}
         """What the machines of shards that are not ready have to decide then, by partition."""
-        self._turns: Steps[None] | None = None
-        """What `submit_in_turns` has not submitted yet."""
+        self._submitting: LongWork[None] | None = None
+        """The last work of `submit_in_turns`."""
 
     def machines(self) -> Iterator[M]:
         """Yield all machines of this node, also those that are still loading."""
@@ -197,34 +197,26 @@ class Shards(Generic[M]):
     def submit_to_loaded(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Let every loaded machine decide now, and submit the outcomes: each None among them ends the turn of the
         loop."""
-        self.run_turn(_decide_and_submit([(*local, decide) for local in self._shards.values() if local.shard.is_ready]))
+        self.run(_decide_and_submit([(*local, decide) for local in self._shards.values() if local.shard.is_ready]))
 
     def _on_ready(self, index: int) -> None:
         local = self._shards[index]
         undecided = self._undecided.pop(index, [])
         if self._decide_when_loaded is not None:
             undecided.append(self._decide_when_loaded)
-        self.run_turn(_decide_and_submit([(*local, decide) for decide in undecided]))
+        self.run(_decide_and_submit([(*local, decide) for decide in undecided]))
 
     def submit_in_turns(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> None:
         """Submit many outcomes to every loaded machine, each of them separately: if one is refused as too large, the
         others are still appended. Each None that `decide` yields ends the turn of the loop. Do nothing while the
         outcomes of an earlier call are still submitted."""
-        if self._turns is None:
-            self._turns = self._submit_each(decide)
-            self.run_turn(self._turns)
+        if self._submitting is None or not self._submitting.is_running:
+            self._submitting = self._own_work.long_work(self._submit_each(decide))
+            self._submitting()
 
-    def run_turn(self, turns: Steps[None]) -> None:
-        """Run the first of these turns now, and each further one in a later turn of the loop."""
-        is_over = True
-        try:
-            is_over = next(turns, _OVER) is _OVER
-        except Exception:  # else no later call of `submit_in_turns` would submit anything
-            INTERNAL_ERRORS.log(log, f"{self._topic.name}: work that the coordinator does in turns failed")
-        if not is_over:
-            self._timers.soon(partial(self.run_turn, turns))
-        elif turns is self._turns:
-            self._turns = None
+    def run(self, steps: Steps[None]) -> None:
+        """Run the first of these steps now, and each further one in a later turn of the loop."""
+        self._own_work.long_work(steps)()
 
     def _submit_each(self, decide: Callable[[M], Iterable[Outcome[None] | None]]) -> Steps[None]:
         # A copy, because requests that complete during `submit` run callbacks, which may open or close shards.
@@ -268,7 +260,7 @@ class Shards(Generic[M]):
 
     def _open(self, index: int, partition: Partition) -> None:
         machine = self._new_machine(partition)
-        shard = Shard(partition, machine, self._clock, self._timers, lambda failed: self._on_failed(index, failed))
+        shard = Shard(partition, machine, self._clock, self._own_work, lambda failed: self._on_failed(index, failed))
         self._found.clear()
         self._shards[index] = LocalShard(shard, machine)
         shard.load(self._load_soon, partial(self._on_ready, index))
@@ -276,19 +268,19 @@ class Shards(Generic[M]):
     def _load_soon(self, load_next: Callable[[], None]) -> None:
         self._loading.append(load_next)
         if len(self._loading) == 1:
-            self._timers.soon(self._load_next)
+            self._own_work.soon(self._load_next)
 
     def _load_next(self) -> None:
         load_next = self._loading.popleft()
         others = len(self._loading)
         if others:
-            self._timers.soon(self._load_next)
+            self._own_work.soon(self._load_next)
         load_next()
         if len(self._loading) > others:
             self._loading.rotate(1)  # the same shard goes on: one after the other is ready, not all at the end
 
     def _on_failed(self, index: int, failed: Shard) -> None:
-        self._timers.after_ms(RELOAD_DELAY_MS, lambda: self._reopen(index, failed))
+        self._own_work.after_ms(RELOAD_DELAY_MS, lambda: self._reopen(index, failed))
 
     def _reopen(self, index: int, failed: Shard) -> None:
         local = self._shards.get(index)
@@ -298,6 +290,8 @@ class Shards(Generic[M]):
     def close(self, code: ErrorCode) -> None:
         self._found.clear()
         self._undecided.clear()
+        if self._submitting is not None:
+            self._submitting.cancel()
         shards, self._shards = self._shards, {}
         for local in shards.values():
             local.shard.close(code)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from moldau.base.clock import Clock, Timers
+from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.settings import topics
@@ -25,6 +25,7 @@ from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.coordinators.marker_sender import MarkerSender
 from moldau.runtime.coordinators.shards import Shards
 from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
+from moldau.runtime.own_work import OwnWork
 from moldau.wire.messages.create_topics import CreatableTopic
 
 R = TypeVar("R")
@@ -48,18 +49,18 @@ class TransactionCoordinator:
         producer_ids: ProducerIds,
         brokers: BrokerClient,
         clock: Clock,
-        timers: Timers,
+        own_work: OwnWork,
     ) -> None:
         self.topic = topic
         self._settings = settings
         self._current = current
         self._producer_ids = producer_ids
         self._clock = clock
-        self._timers = timers
+        self._own_work = own_work
         self._is_closed = False
         self._partitions = partitions
-        self._markers = MarkerSender(current, brokers, timers, self._on_markers_written, self._is_ours)
-        self.shards: Shards[Transactions] = Shards(topic, node_id, partitions, self._machine, clock, timers)
+        self._markers = MarkerSender(current, brokers, own_work, self._on_markers_written, self._is_ours)
+        self.shards: Shards[Transactions] = Shards(topic, node_id, partitions, self._machine, clock, own_work)
 
     def _machine(self, partition: Partition) -> Transactions:
         return Transactions(
@@ -101,7 +102,7 @@ class TransactionCoordinator:
             # If the shard is loading, it will find the prepared transaction and send the markers again. If its
             # partition has too few in-sync replicas, nobody else completes the transaction.
             if refused.code is ErrorCode.COORDINATOR_NOT_AVAILABLE and not self._is_closed and self._is_ours(markers):
-                self._timers.after_ms(COMPLETION_RETRY_MS, lambda: self._on_markers_written(markers))
+                self._own_work.after_ms(COMPLETION_RETRY_MS, lambda: self._on_markers_written(markers))
 
     def _is_ours(self, markers: TransactionMarkers) -> bool:
         partition = self._partitions.find(*self.topic.partition_of(markers.transactional_id))

@@ -7,18 +7,18 @@ the loop; the image is published when all records of a batch are in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from moldau.base.clock import Timers
 from moldau.base.errors import MalformedData
+from moldau.base.long_work import LongWork
 from moldau.base.steps import Steps, finish
 from moldau.metadata.apply import Changes, apply_in_steps
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import decode_record
 from moldau.metadata.snapshot import changes_between
+from moldau.runtime.own_work import OwnWork
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.wire.batch import BatchHeader
 from moldau.wire.records import iterate_records
@@ -26,24 +26,15 @@ from moldau.wire.schema import MetadataRecord
 
 BYTES_AT_ONCE: Final = 1 << 20
 """So much of the log, or one batch, is read into memory at once and published as one change."""
-_DONE: Final = object()
 
 
 class CommittedMetadata:
-    def __init__(
-        self,
-        log: MetadataLog,
-        current: CurrentImage,
-        timers: Timers,
-        on_fault: Callable[[Exception], None],
-    ) -> None:
+    def __init__(self, log: MetadataLog, current: CurrentImage, own_work: OwnWork) -> None:
         self._log = log
         self._current = current
-        self._timers = timers
-        self._on_fault = on_fault
+        self._own_work = own_work
         self._high_watermark = 0
-        self._steps: Steps[None] | None = None
-        """Publish what is committed, while that takes several turns."""
+        self._publishing: LongWork[None] | None = None
 
     def leading(self, epoch: int) -> None:
         """Do nothing: only a controller leads, and it handles this itself."""
@@ -57,31 +48,14 @@ class CommittedMetadata:
     def committed(self, high_watermark: int) -> None:
         """Publish everything that was committed since the last call."""
         self._high_watermark = high_watermark
-        if self._steps is None:
-            self._steps = self._publish()
-            self._step(self._steps)
+        if self._publishing is None or not self._publishing.is_running:
+            self._publishing = self._own_work.long_work(self._publish())
+            self._publishing()
 
     def stop(self) -> None:
         """Publish nothing more until the next call of `committed`."""
-        self._steps = None
-
-    def _step(self, steps: Steps[None]) -> None:
-        is_done = True
-        try:
-            is_done = next(steps, _DONE) is _DONE
-        finally:
-            if is_done:
-                self._steps = None
-        if not is_done:
-            self._timers.soon(partial(self._next_turn, steps))
-
-    def _next_turn(self, steps: Steps[None]) -> None:
-        if steps is not self._steps:
-            return
-        try:
-            self._step(steps)
-        except Exception as fault:  # also a damaged snapshot: without an image the node would wait for ever
-            self._on_fault(fault)
+        if self._publishing is not None:
+            self._publishing.cancel()
 
     def _publish(self) -> Steps[None]:
         while True:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from moldau.base.clock import Clock, Timer, Timers
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.client.peers import Peers
@@ -50,9 +50,10 @@ class QuorumDriver:
         timers: Timers,
         flusher: Flusher,
         run_in_thread: RunInThread,
-        on_fault: Callable[[Exception], None] | None = None,
+        on_fault: Callable[[Exception], None],
     ) -> None:
-        """`on_fault` is called with storage faults in timers and responses, which have no caller to raise them to."""
+        """`on_fault` is called with what goes wrong in timers, responses and listeners. It stops the node: without its
+        quorum it would be silent, and nobody would notice."""
         self._quorum = quorum
         self._metadata_log = cast(MetadataLog, quorum.log)
         self._peers = peers
@@ -176,7 +177,7 @@ class QuorumDriver:
             self._process_output()
             if fault.is_shortage:
                 self._shortages(NO_ROOM, fault)
-            elif self._on_fault is not None:
+            else:
                 self._on_fault(fault)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(fault)) from fault
         self.commit_times.appended(end_offset, self._clock.monotonic_ms())
@@ -241,7 +242,10 @@ class QuorumDriver:
         for promise, response in replies:
             self._timers.soon(partial(promise.complete, response))
         for each in news:
-            self._notify(each)
+            try:
+                self._notify(each)
+            except Exception as fault:  # the caller may handle a request of another node, which has no part in it
+                self._on_fault(fault)
         return bool(outgoing or received or replies or news)
 
     def _send(self, call: OutgoingRequest) -> None:
@@ -262,7 +266,7 @@ class QuorumDriver:
 
         def checked(fault: StorageFault | None) -> None:
             if fault is not None and not fault.is_shortage:
-                self._report(fault)
+                self._on_fault(fault)
                 return
             if fault is not None:
                 self._shortages("a snapshot of the metadata cannot be stored, so it is fetched again", fault)
@@ -318,7 +322,7 @@ class QuorumDriver:
             self._guarded(self._quorum.poll)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Run a step that has no caller to raise to; storage faults and damaged files go to `on_fault`."""
+        """Run a step that has no caller to raise to: what goes wrong goes to `on_fault`."""
         try:
             try:
                 step()
@@ -327,8 +331,8 @@ class QuorumDriver:
                     raise
                 self._wait_for_room(fault)
             self._process_output()
-        except (StorageFault, MalformedData) as fault:
-            self._report(fault)
+        except Exception as fault:
+            self._on_fault(fault)
 
     def _wait_for_room(self, fault: StorageFault) -> None:
         """Step down, and try again later. The machine writes its state before it changes, so nothing is half done."""
@@ -343,8 +347,3 @@ class QuorumDriver:
         self._is_waiting_for_room = False
         self._flush_requested_to = None
         self._poll()
-
-    def _report(self, fault: StorageFault | MalformedData) -> None:
-        if self._on_fault is None:
-            raise fault
-        self._on_fault(fault)

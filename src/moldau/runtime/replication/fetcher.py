@@ -13,14 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.clock import Clock, Timer
 from moldau.base.cluster_settings import ReplicaFetchSettings
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.long_work import LongWork
 from moldau.base.steps import Steps
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.client.peers import Peers
 from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.throttle import ThrottledReplicas
+from moldau.runtime.own_work import OwnWork
 from moldau.runtime.replication.fetch_session import Key, Position, ReplicaFetchSession
 from moldau.runtime.replication.leader_offsets import ask_offsets
 from moldau.wire.apis import ApiKey
@@ -31,11 +34,8 @@ PURPOSE: Final = "replication"
 FIRST_PAUSE_MS: Final = 20
 CONNECTION_PAUSE_MAX_MS: Final = 1_000
 THROTTLED_PAUSE_MS: Final = 100
-PARTITIONS_A_TURN: Final = 200
-"""Partitions of a response that are handled in one turn of the loop."""
-TRUNCATION_COST: Final = PARTITIONS_A_TURN
+TRUNCATION_COST: Final = CHANGES_A_TURN
 """A truncation ends the turn: it may write the recovery points of all logs, which takes 17 ms for 2,000."""
-_OVER: Final = object()
 SESSION_ERRORS: Final = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -55,7 +55,7 @@ class FetcherParts:
     peers: Peers
     follower: FollowerLog
     clock: Clock
-    timers: Timers
+    own_work: OwnWork
     settings: ReplicaFetchSettings
     throttled: ThrottledReplicas | None = None
 
@@ -87,6 +87,8 @@ class ReplicaFetcher:
         self._is_closed = False
         self._failures = 0
         self._pause: Timer | None = None
+        self._handling: LongWork[None] | None = None
+        """The last response, which may take several turns to handle."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -126,6 +128,8 @@ class ReplicaFetcher:
 
     def close(self) -> None:
         self._is_closed = True
+        if self._handling is not None:
+            self._handling.cancel()
         for followed in list(self._followed.values()):
             self.remove(followed.partition)
         if self._pause is not None:
@@ -154,7 +158,7 @@ class ReplicaFetcher:
         self._session.drop(followed.key)
         if followed.timer is not None:
             followed.timer.cancel()
-        followed.timer = self._parts.timers.after_ms(pause_ms, partial(self._resume_partition, followed))
+        followed.timer = self._parts.own_work.after_ms(pause_ms, partial(self._resume_partition, followed))
 
     def _resume_partition(self, followed: Followed) -> None:
         followed.timer = None
@@ -181,7 +185,7 @@ class ReplicaFetcher:
         """Send the next request at the end of this turn, so that it includes all changes of the turn."""
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._parts.timers.soon(self._send_next)
+            self._parts.own_work.soon(self._send_next)
 
     def _send_next(self) -> None:
         self._is_scheduled = False
@@ -189,7 +193,7 @@ class ReplicaFetcher:
             return
         if not self._session and not self._out_of_range:
             return
-        parts = self._parts
+        parts, own_work = self._parts, self._parts.own_work
         address, broker_epoch = parts.address(self.leader_id), parts.broker_epoch()
         if address is None or broker_epoch < 0:
             self._fail_all(ErrorCode.BROKER_NOT_AVAILABLE)
@@ -198,13 +202,15 @@ class ReplicaFetcher:
         peer = parts.peers.to(*address, PURPOSE)
         if self._out_of_range:
             partitions = [followed.partition for followed in self._out_of_range.values()]
-            ask_offsets(peer, parts.node_id, partitions, parts.settings.timeout_ms).then(self._on_leader_offsets)
+            ask_offsets(peer, parts.node_id, partitions, parts.settings.timeout_ms).then(
+                own_work.guard(self._on_leader_offsets)
+            )
             return
         if broker_epoch != self._session_epoch:
             self._session_epoch = broker_epoch
             self._session.start_over()
         timeout_ms = parts.settings.wait_max_ms + parts.settings.timeout_ms
-        peer.ask(ApiKey.FETCH, self._request(broker_epoch), timeout_ms).then(self._on_response)
+        peer.ask(ApiKey.FETCH, self._request(broker_epoch), timeout_ms).then(own_work.guard(self._on_response))
 
     def _request(self, broker_epoch: int) -> FetchRequest:
         settings = self._parts.settings
@@ -232,31 +238,25 @@ class ReplicaFetcher:
             return
         self._failures = 0
         self._session.on_response(response.session_id)
-        self._run_turn(self._handle_all(response))
+        self._handle_in_turns(self._handle_all(response))
 
-    def _run_turn(self, steps: Steps[None]) -> None:
-        """Handle a part of a response, the next one in the next turn of the loop, and send the next request at the end:
-        until then, this one is pending."""
-        if self._is_closed:
-            return
-        try:
-            is_over = next(steps, _OVER) is _OVER
-        except BaseException:
-            self._is_request_pending = False  # so that the next change of a partition can send a request
-            raise
-        if is_over:
-            self._is_request_pending = False
-            self._send_next()
-        else:
-            self._parts.timers.soon(partial(self._run_turn, steps))
+    def _handle_in_turns(self, steps: Steps[None]) -> None:
+        """Handle a response, and send the next request at the end: until then, this one is pending."""
+        if not self._is_closed:
+            self._handling = self._parts.own_work.long_work(steps, self._on_handled)
+            self._handling()
+
+    def _on_handled(self, _: None) -> None:
+        self._is_request_pending = False
+        self._send_next()
 
     def _handle_all(self, response: FetchResponse) -> Steps[None]:
-        left = PARTITIONS_A_TURN
+        left = CHANGES_A_TURN
         for topic in response.responses:
             for data in topic.partitions:
                 if left <= 0:
                     yield
-                    left = PARTITIONS_A_TURN
+                    left = CHANGES_A_TURN
                 followed = self._followed.get((topic.topic_id, data.partition_index))
                 if followed is not None and self._is_current(followed):
                     self._handle(followed, data)
@@ -277,7 +277,7 @@ class ReplicaFetcher:
             log.info("fetch from leader %d failed, to be retried: %s", self.leader_id, code.name)
         pause_ms = _pause_ms(self._failures, CONNECTION_PAUSE_MAX_MS)
         self._failures += 1
-        self._pause = self._parts.timers.after_ms(pause_ms, self._end_pause)
+        self._pause = self._parts.own_work.after_ms(pause_ms, self._end_pause)
 
     def _end_pause(self) -> None:
         self._pause = None
@@ -347,7 +347,7 @@ class ReplicaFetcher:
 
     def _on_leader_offsets(self, leader_offsets: dict[Partition, tuple[int, int] | KafkaError]) -> None:
         """Handle the (start, end) of the leader's log for each partition that was out of range."""
-        self._run_turn(self._reset_all(leader_offsets))
+        self._handle_in_turns(self._reset_all(leader_offsets))
 
     def _reset_all(self, leader_offsets: dict[Partition, tuple[int, int] | KafkaError]) -> Steps[None]:
         while self._out_of_range:

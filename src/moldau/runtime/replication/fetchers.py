@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
-from moldau.base.clock import Clock, Timers
+from moldau.base.clock import Clock
 from moldau.base.cluster_settings import ReplicaFetchSettings
 from moldau.base.steps import split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.client.peers import Peers
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
@@ -20,10 +20,8 @@ from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.replica.throttle import ThrottledReplicas
+from moldau.runtime.own_work import OwnWork
 from moldau.runtime.replication.fetcher import FetcherParts, ReplicaFetcher
-
-PARTITIONS_A_TURN: Final = 500
-"""Partitions of a deleted topic that are no longer fetched after one turn of the loop."""
 
 
 @dataclass(slots=True)
@@ -45,7 +43,7 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         settings: ReplicaFetchSettings,
         clock: Clock,
-        timers: Timers,
+        own_work: OwnWork,
         throttled: ThrottledReplicas | None = None,
     ) -> None:
         self._partitions = partitions
@@ -57,7 +55,7 @@ class ReplicaFetchers:
         """Partitions of deleted topics that are still fetched."""
         self._is_closed = False
         self._parts = FetcherParts(
-            node_id, broker_epoch, self._address, peers, follower, clock, timers, settings, throttled
+            node_id, broker_epoch, self._address, peers, follower, clock, own_work, settings, throttled
         )
 
     def on_image(self, image: MetadataImage, changes: Changes) -> None:
@@ -66,7 +64,7 @@ class ReplicaFetchers:
             return
         self._image = image
         for topic in changes.removed:
-            for some in split(sorted(self._assignments.get(topic.name, ())), PARTITIONS_A_TURN):
+            for some in split(sorted(self._assignments.get(topic.name, ())), ITEMS_A_TURN):
                 self._removed.append((topic.name, some))
         self.remove_some()
         for name in sorted(changes.topics):
@@ -77,7 +75,7 @@ class ReplicaFetchers:
 
     def remove_some(self) -> bool:
         """Stop fetching some hundred partitions of deleted topics. Return whether some are left."""
-        left = PARTITIONS_A_TURN
+        left = ITEMS_A_TURN
         while self._removed and left > 0:
             topic, some = self._removed.popleft()
             self._update(topic, some)

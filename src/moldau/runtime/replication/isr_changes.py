@@ -5,19 +5,21 @@ most, one request at a time, retried until the controller has decided (KIP-497).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
-from moldau.base.clock import Timer, Timers
+from moldau.base.clock import Timer
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.limits import RETRY_DELAY_MS
+from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
-from moldau.base.steps import split
-from moldau.replica.partition import Partition
+from moldau.base.steps import Steps, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
+from moldau.runtime.own_work import OwnWork
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -33,8 +35,6 @@ log = logging.getLogger("moldau.replication")
 AskController = Callable[[ApiKey, Message], Promise[Any]]
 PROPOSALS_A_REQUEST: Final = 250
 """A broker that was away returns to thousands of in-sync sets at once: neither node should handle them in one turn."""
-PARTITIONS_A_TURN: Final = 500
-"""Partitions that are checked for lagging followers in one turn of the loop."""
 FINAL_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
@@ -60,12 +60,12 @@ class IsrChanges:
     """
 
     def __init__(
-        self, node_id: int, broker_epoch: Callable[[], int], ask_controller: AskController, timers: Timers
+        self, node_id: int, broker_epoch: Callable[[], int], ask_controller: AskController, own_work: OwnWork
     ) -> None:
         self._node_id = node_id
         self._broker_epoch = broker_epoch
         self._ask_controller = ask_controller
-        self._timers = timers
+        self._own_work = own_work
         self._unsent: dict[Key, Pending] = {}
         self._sent: dict[Key, Pending] = {}
         self._last_failure: ErrorCode | None = None
@@ -73,26 +73,28 @@ class IsrChanges:
         self._is_sending = False
         self._is_closed = False
         self._timer: Timer | None = None
+        self._looking: LongWork[None] | None = None
+        """The last look at all partitions for lagging followers."""
 
     def look_for_laggards(self, partitions: Partitions, interval_ms: int) -> None:
         """Check for lagging followers at this interval; Kafka uses half of `replica.lag.time.max.ms`."""
 
+        def check_all() -> Steps[None]:
+            for some in split(partitions.all(), ITEMS_A_TURN):
+                for partition in some:
+                    if partition.leadership is not None:
+                        partition.reevaluate_isr(looks_for_laggards=True)
+                yield
+            check_later()
+
         def check() -> None:
-            check_some(split(partitions.all(), PARTITIONS_A_TURN))
+            self._looking = self._own_work.long_work(check_all())
+            self._looking()
 
-        def check_some(rest: Iterator[Sequence[Partition]]) -> None:
-            if self._is_closed:
-                return
-            some = next(rest, None)
-            if some is None:
-                self._timer = self._timers.after_ms(interval_ms, check)
-                return
-            for partition in some:
-                if partition.leadership is not None:
-                    partition.reevaluate_isr(looks_for_laggards=True)
-            self._timers.soon(lambda: check_some(rest))
+        def check_later() -> None:
+            self._timer = self._own_work.after_ms(interval_ms, check)
 
-        self._timer = self._timers.after_ms(interval_ms, check)
+        check_later()
 
     def propose(self, proposal: IsrProposal) -> Promise[IsrDecision | KafkaError]:
         """Propose a change. It replaces an unsent proposal of the same partition, whose promise is never completed."""
@@ -105,11 +107,13 @@ class IsrChanges:
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
 
     def _send_soon(self) -> None:
         if not self._is_sending and not self._is_closed and self._unsent:
             self._is_sending = True
-            self._timers.soon(self._send)
+            self._own_work.soon(self._send)
 
     def _send(self) -> None:
         if self._is_closed:
@@ -124,7 +128,7 @@ class IsrChanges:
             self._broker_epoch(),
             [RequestTopicData(topic_id, partitions) for topic_id, partitions in topics.items()],
         )
-        self._ask_controller(ApiKey.ALTER_PARTITION, request).then(self._on_response)
+        self._ask_controller(ApiKey.ALTER_PARTITION, request).then(self._own_work.guard(self._on_response))
 
     def _on_response(self, response: AlterPartitionResponse | KafkaError) -> None:
         if self._is_closed:
@@ -143,7 +147,7 @@ class IsrChanges:
             log.info("in-sync replicas: the controller did not decide %d proposals, retrying: %s", len(sent), code.name)
         self._last_failure = failure
         if sent:
-            self._timers.after_ms(RETRY_DELAY_MS, self._send_rest)
+            self._own_work.after_ms(RETRY_DELAY_MS, self._send_rest)
         else:
             self._send_rest()
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems
+from moldau.base.turns import CHECKS_A_TURN
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ALTER
@@ -21,8 +20,6 @@ from moldau.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
-
-PARTITIONS_A_TURN: Final = 2_000
 
 
 class AlterReplicaLogDirs:
@@ -43,7 +40,7 @@ class AlterReplicaLogDirs:
     def _steps(self, request: AlterReplicaLogDirsRequest, caller: Caller) -> Steps[AlterReplicaLogDirsResponse]:
         denial = None if caller.access.allows(CLUSTER_ALTER) else denied(CLUSTER_ALTER).code
         results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
-        turn = TurnItems(PARTITIONS_A_TURN)
+        turn = TurnItems(CHECKS_A_TURN)
         for directory in request.dirs:
             if turn.ends_after(1):
                 yield

@@ -6,12 +6,12 @@ It is answered when no live replica has the records any more, or when the client
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import TOPIC_DELETE
@@ -27,8 +27,6 @@ from moldau.wire.messages.delete_records import (
 )
 
 NO_LOW_WATERMARK = -1
-PARTITIONS_A_TURN: Final = 200
-"""A partition takes 5 microseconds; if it rolls a segment, a millisecond."""
 Waiting = list[tuple[DeleteRecordsPartitionResult, Partition, Promise[ErrorCode]]]
 
 
@@ -66,7 +64,7 @@ class DeleteRecords:
             ),
             lambda topic, requested: self._delete(topic, requested, waiting),
             combine,
-            PARTITIONS_A_TURN,
+            CHANGES_A_TURN,
             item_count(topic.partitions for topic in request.topics),
         )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from heapq import merge
 from itertools import groupby
-from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, split
+from moldau.base.turns import LISTED_A_TURN
 from moldau.metadata.controller.acls import read_filter
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.bindings import AclBinding, AclFilter
@@ -25,8 +25,6 @@ from moldau.wire.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-
-ACLS_A_TURN: Final = 1_000
 
 
 class DescribeAcls:
@@ -50,9 +48,9 @@ class DescribeAcls:
         return run_steps(self._timers, self._describe(read_filter(request)))
 
     def _describe(self, requested: AclFilter) -> Steps[DescribeAclsResponse]:
-        turn = TurnItems(ACLS_A_TURN)
+        turn = TurnItems(LISTED_A_TURN)
         parts: list[list[AclBinding]] = []
-        for some in split(list(self._current.image.acl_ids), ACLS_A_TURN):
+        for some in split(list(self._current.image.acl_ids), LISTED_A_TURN):
             parts.append(sorted(filter(requested.matches, some)))
             if turn.ends_after(len(some)):
                 yield

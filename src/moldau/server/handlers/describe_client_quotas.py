@@ -9,6 +9,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE_CONFIGS
@@ -29,7 +30,6 @@ EXACT: Final = 0
 DEFAULT: Final = 1
 SPECIFIED: Final = 2
 """Any name, or the default."""
-QUOTAS_A_TURN: Final = 500
 
 
 class DescribeClientQuotas:
@@ -52,9 +52,9 @@ class DescribeClientQuotas:
         return run_steps(self._timers, self._describe(request))
 
     def _describe(self, request: DescribeClientQuotasRequest) -> Steps[DescribeClientQuotasResponse]:
-        turn = TurnItems(QUOTAS_A_TURN)
+        turn = TurnItems(ITEMS_A_TURN)
         found: list[EntryData] = []
-        for some in split(list(self._current.image.client_quotas.items()), QUOTAS_A_TURN):
+        for some in split(list(self._current.image.client_quotas.items()), ITEMS_A_TURN):
             found += [_entry(entity, limits) for entity, limits in some if _matches(dict(entity), request)]
             if turn.ends_after(len(some)):
                 yield

@@ -19,6 +19,7 @@ from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 from moldau.base.promise import Promise
 from moldau.base.topic_configs import effective_topic_configs
 from moldau.base.topic_names import topic_name_problem
+from moldau.base.turns import CHECKS_A_TURN, RESOURCES_A_TURN
 from moldau.base.view_configs import VIEW_STATISTICS
 from moldau.metadata.broker_configs import CLUSTER_DEFAULT, broker_layers
 from moldau.metadata.current import CurrentImage
@@ -41,10 +42,6 @@ from moldau.wire.messages.describe_configs import (
 
 N = TypeVar("N", ConfigEntry, DescribeConfigsResourceResult)
 
-REFUSED_A_TURN: Final = 2_000
-RESOURCES_A_TURN: Final = 10
-"""A topic has some forty configs: it costs half a millisecond. A broker has ten times as many, but describes only
-itself and the default of all brokers."""
 RESOURCES_MAX: Final = 10_000
 """A request of 256 KiB could name 25,000; each takes 11 KB of memory until it is sent."""
 
@@ -99,7 +96,7 @@ class DescribeConfigs:
             request.resources,
             lambda each: DescribeConfigsResult(code, message, each.resource_type, each.resource_name),
             lambda results: DescribeConfigsResponse(results=results),
-            REFUSED_A_TURN,
+            CHECKS_A_TURN,
         )
 
     def _describe(

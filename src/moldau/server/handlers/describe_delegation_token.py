@@ -14,6 +14,7 @@ from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.turns import SLOW_ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOKEN_DESCRIBE, USER_DESCRIBE_TOKENS
@@ -30,7 +31,6 @@ from moldau.wire.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 
-TOKENS_A_TURN: Final = 100
 SORTED_TOKENS_MAX: Final = 10_000
 """More are described in any order, as by Kafka: sorting them would hold up the loop."""
 
@@ -64,7 +64,7 @@ class DescribeDelegationToken:
             tokens,
             lambda token: self._describe(token, owners, caller.access),
             lambda described: DescribeDelegationTokenResponse(tokens=[each for each in described if each is not None]),
-            TOKENS_A_TURN,
+            SLOW_ITEMS_A_TURN,
         )
 
     def _describe(

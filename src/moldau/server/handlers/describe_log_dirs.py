@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from moldau.base.clock import Timers
 from moldau.base.errors import StorageFault
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.ports import DiskSpace
 from moldau.base.promise import Promise
+from moldau.base.turns import LISTED_A_TURN
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.denials import denied
@@ -25,7 +24,6 @@ from moldau.wire.messages.describe_log_dirs import (
 )
 
 UNKNOWN_SPACE = (-1, -1)
-PARTITIONS_A_TURN: Final = 1_000
 
 
 class DescribeLogDirs:
@@ -60,14 +58,14 @@ class DescribeLogDirs:
             return self._response(sizes_by_topic)
 
         if request.topics is None:
-            return in_turns(self._timers, self._partitions.all(), add, respond, PARTITIONS_A_TURN)
+            return in_turns(self._timers, self._partitions.all(), add, respond, LISTED_A_TURN)
         return partitions_in_turns(
             self._timers,
             request.topics,
             lambda topic: (topic.topic, topic.partitions),
             add_named,
             respond,
-            PARTITIONS_A_TURN,
+            LISTED_A_TURN,
             item_count(topic.partitions for topic in request.topics),
         )
 

@@ -11,6 +11,7 @@ from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.topic_names import topic_name_problem
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.producers import ProducerEntry
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.access import Access
@@ -26,8 +27,6 @@ from moldau.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-ITEMS_A_TURN: Final = 500
-"""Partitions, and producers in them, that are described in one turn of the loop."""
 UNKNOWN_MESSAGE: Final = "This server does not host this topic-partition."
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
@@ -11,6 +10,7 @@ from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState
 from moldau.replica.partitions import Partitions
@@ -32,7 +32,6 @@ from moldau.wire.messages.describe_topic_partitions import (
 )
 
 PARTITIONS_PER_PAGE_MAX = 2000
-TOPICS_A_TURN: Final = 500
 
 
 class DescribeTopicPartitions:
@@ -58,7 +57,7 @@ class DescribeTopicPartitions:
         topics: list[DescribeTopicPartitionsResponseTopic] = []
         denied: list[DescribeTopicPartitionsResponseTopic] = []
         may_describe = caller.access.allows if request.topics else caller.access.allows_quietly
-        turn = TurnItems(TOPICS_A_TURN)
+        turn = TurnItems(ITEMS_A_TURN)
         for name, first in _requested(image, request):
             if turn.ends_after(1):
                 yield

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.turns import LISTED_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE
 from moldau.security.scram_credentials import ScramCredential
@@ -24,7 +24,6 @@ from moldau.wire.messages.describe_user_scram_credentials import (
 )
 
 DENIED = "Cluster authorization failed."
-USERS_A_TURN: Final = 1_000
 
 
 class DescribeUserScramCredentials:
@@ -53,7 +52,7 @@ class DescribeUserScramCredentials:
             list(named.items()),
             lambda each: _result(*each, by_user.get(each[0])),
             lambda results: DescribeUserScramCredentialsResponse(error_message="", results=results),
-            USERS_A_TURN,
+            LISTED_A_TURN,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.steps import Steps, TurnItems, map_in_steps, no_steps
+from moldau.base.turns import LISTED_A_TURN
 from moldau.metadata.controller.delegation_tokens import refused_creation
 from moldau.security.principals import ANONYMOUS
 from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
@@ -73,8 +74,6 @@ from moldau.wire.messages.update_raft_voter import UpdateRaftVoterRequest, Updat
 from moldau.wire.messages.vote import VoteRequest, VoteResponse
 from moldau.wire.schema import Message
 
-RESULTS_A_TURN: Final = 1_000
-
 
 def error_response(request: Message, error: KafkaError) -> Steps[Message]:
     """Return the response that reports the error for everything in the request. It may name thousands of things."""
@@ -83,7 +82,7 @@ def error_response(request: Message, error: KafkaError) -> Steps[Message]:
 
 def _create_topics(request: CreateTopicsRequest, error: KafkaError) -> Steps[CreateTopicsResponse]:
     topics = yield from map_in_steps(
-        TurnItems(RESULTS_A_TURN),
+        TurnItems(LISTED_A_TURN),
         request.topics,
         lambda topic: CreatableTopicResult(
             name=topic.name,
@@ -98,7 +97,7 @@ def _create_topics(request: CreateTopicsRequest, error: KafkaError) -> Steps[Cre
 
 
 def _delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> Steps[DeleteTopicsResponse]:
-    turn = TurnItems(RESULTS_A_TURN)
+    turn = TurnItems(LISTED_A_TURN)
     by_name = yield from map_in_steps(
         turn, request.topic_names, lambda name: DeletableTopicResult(name, error_code=error.code)
     )
@@ -112,7 +111,7 @@ def _delete_topics(request: DeleteTopicsRequest, error: KafkaError) -> Steps[Del
 
 def _create_partitions(request: CreatePartitionsRequest, error: KafkaError) -> Steps[CreatePartitionsResponse]:
     results = yield from map_in_steps(
-        TurnItems(RESULTS_A_TURN),
+        TurnItems(LISTED_A_TURN),
         request.topics,
         lambda topic: CreatePartitionsTopicResult(topic.name, error.code, error.message),
     )
@@ -121,7 +120,7 @@ def _create_partitions(request: CreatePartitionsRequest, error: KafkaError) -> S
 
 def _alter_configs(request: AlterConfigsRequest, error: KafkaError) -> Steps[AlterConfigsResponse]:
     responses = yield from map_in_steps(
-        TurnItems(RESULTS_A_TURN),
+        TurnItems(LISTED_A_TURN),
         request.resources,
         lambda each: AlterConfigsResourceResponse(error.code, error.message, each.resource_type, each.resource_name),
     )
@@ -132,7 +131,7 @@ def _incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, error: KafkaError
 ) -> Steps[IncrementalAlterConfigsResponse]:
     responses = yield from map_in_steps(
-        TurnItems(RESULTS_A_TURN),
+        TurnItems(LISTED_A_TURN),
         request.resources,
         lambda each: IncrementalResourceResponse(error.code, error.message, each.resource_type, each.resource_name),
     )
@@ -140,7 +139,7 @@ def _incremental_alter_configs(
 
 
 def _elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> Steps[ElectLeadersResponse]:
-    turn = TurnItems(RESULTS_A_TURN)
+    turn = TurnItems(LISTED_A_TURN)
     results: list[ReplicaElectionResult] = []
     for each in request.topic_partitions or ():
         partitions = yield from map_in_steps(
@@ -155,7 +154,7 @@ def _elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> Steps[Ele
 def _alter_reassignments(
     request: AlterPartitionReassignmentsRequest, error: KafkaError
 ) -> Steps[AlterPartitionReassignmentsResponse]:
-    turn = TurnItems(RESULTS_A_TURN)
+    turn = TurnItems(LISTED_A_TURN)
     topics: list[ReassignableTopicResponse] = []
     for topic in request.topics:
         partitions = yield from map_in_steps(
@@ -172,7 +171,7 @@ def _alter_reassignments(
 def _list_reassignments(
     request: ListPartitionReassignmentsRequest, error: KafkaError
 ) -> Steps[ListPartitionReassignmentsResponse]:
-    turn = TurnItems(RESULTS_A_TURN)
+    turn = TurnItems(LISTED_A_TURN)
     topics: list[OngoingTopicReassignment] = []
     for topic in request.topics or ():
         partitions = yield from map_in_steps(turn, topic.partition_indexes, OngoingPartitionReassignment)
@@ -184,21 +183,21 @@ def _list_reassignments(
 
 def _create_acls(request: CreateAclsRequest, error: KafkaError) -> Steps[CreateAclsResponse]:
     count = len(request.creations)
-    if count > RESULTS_A_TURN:
+    if count > LISTED_A_TURN:
         yield  # so that the response is encoded in a thread
     return CreateAclsResponse(results=[AclCreationResult(error.code, error.message)] * count)
 
 
 def _delete_acls(request: DeleteAclsRequest, error: KafkaError) -> Steps[DeleteAclsResponse]:
     count = len(request.filters)
-    if count > RESULTS_A_TURN:
+    if count > LISTED_A_TURN:
         yield  # so that the response is encoded in a thread
     return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(error.code, error.message)] * count)
 
 
 def _fetch(request: FetchRequest, error: KafkaError) -> Steps[FetchResponse]:
     """Up to v12, in which topics have names, each partition has the error too: before v7 it is the only place."""
-    turn = TurnItems(RESULTS_A_TURN)
+    turn = TurnItems(LISTED_A_TURN)
     topics: list[FetchableTopicResponse] = []
     for topic in request.topics:
         if topic.topic:
@@ -219,7 +218,7 @@ def _alter_user_scram_credentials(
     name = attrgetter("name")
     users = list(dict.fromkeys([*map(name, request.deletions), *map(name, request.upsertions)]))
     results = yield from map_in_steps(
-        TurnItems(RESULTS_A_TURN),
+        TurnItems(LISTED_A_TURN),
         users,
         lambda user: AlterUserScramCredentialsResult(user, error.code, error.message),
     )
@@ -236,7 +235,7 @@ def _with_message(response: type[Any]) -> Callable[[Any, KafkaError], Steps[Mess
 
 
 def _alter_client_quotas(request: AlterClientQuotasRequest, error: KafkaError) -> Steps[AlterClientQuotasResponse]:
-    turn = TurnItems(RESULTS_A_TURN)
+    turn = TurnItems(LISTED_A_TURN)
     entries: list[ResponseEntryData] = []
     for entry in request.entries:
         entity = yield from map_in_steps(

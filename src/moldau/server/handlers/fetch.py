@@ -16,6 +16,7 @@ from moldau.base.ids import Uuid
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, finish, split
+from moldau.base.turns import CHANGES_A_TURN, ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
 from moldau.replica.reading import EMPTY, ConsumerReads, Reads, ReplicaReads, SameRack
@@ -31,7 +32,7 @@ from moldau.replica.throttle import ThrottledReplicas
 from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
-from moldau.server.handlers.fetch_answer import PARTITIONS_A_TURN, FetchAnswer, ends_wait, refuse_partition
+from moldau.server.handlers.fetch_answer import FetchAnswer, ends_wait, refuse_partition
 from moldau.server.handlers.replies import item_count, partitions_in_turns, run_steps
 from moldau.server.router import Caller
 from moldau.views.shown_runs import counted_size
@@ -54,9 +55,6 @@ RACK_MIN_VERSION = 11
 TOPIC_ID_MIN_VERSION = 13
 REPLICA_EPOCH_MIN_VERSION = 15
 CURRENT_LEADER_MIN_VERSION = 16
-UPDATED_A_TURN = 200
-"""Partitions of a long request that are added to its session in one turn. One of a follower takes 30 microseconds if it
-moves the high watermark."""
 NEW_FOLLOWERS_WAIT_MS = 50
 """The maximum wait of followers' fetches while new followers are expected: only their next fetch can name a partition
 that this node has begun to lead."""
@@ -108,7 +106,7 @@ class Fetch:
             if reads.replica_id != CONSUMER and not caller.access.allows(CLUSTER_ACTION):
                 return self._denied_follower(request)
             topics = request.topics
-            is_small = len(topics) == 1 and len(topics[0].partitions) <= PARTITIONS_A_TURN
+            is_small = len(topics) == 1 and len(topics[0].partitions) <= ITEMS_A_TURN
             is_long = not (is_small and not request.forgotten_topics_data) and _is_long(request)
             is_sessionless = request.session_epoch == FINAL_EPOCH and not request.session_id
             if is_sessionless and reads.replica_id == CONSUMER and not is_long:
@@ -122,7 +120,7 @@ class Fetch:
             session.fetched_ms = self._replication.lease_clock.monotonic_ms()
         is_full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         answer = FetchAnswer(self, session, request, is_full, reads, caller)
-        if is_long or len(session.dirty) > PARTITIONS_A_TURN:
+        if is_long or len(session.dirty) > ITEMS_A_TURN:
             return run_steps(self._parked.timers, self._steps(session, request, reads, answer))
         for topic in topics:
             self._update(session, topic, topic.partitions, reads)
@@ -166,14 +164,14 @@ class Fetch:
         return parked
 
     def _update_in_turns(self, session: FetchSession, request: FetchRequest, reads: Reads) -> Steps[None]:
-        turn = TurnItems(UPDATED_A_TURN)
+        turn = TurnItems(CHANGES_A_TURN)
         for topic in request.topics:
-            for some in split(topic.partitions, UPDATED_A_TURN) if topic.partitions else ((),):
+            for some in split(topic.partitions, CHANGES_A_TURN) if topic.partitions else ((),):
                 self._update(session, topic, some, reads)
                 if turn.ends_after(len(some)):
                     yield
         for forgotten in request.forgotten_topics_data:
-            for some_indexes in split(forgotten.partitions, UPDATED_A_TURN) if forgotten.partitions else ((),):
+            for some_indexes in split(forgotten.partitions, CHANGES_A_TURN) if forgotten.partitions else ((),):
                 self._forget(session, forgotten, some_indexes)
                 if turn.ends_after(len(some_indexes)):
                     yield
@@ -191,7 +189,7 @@ class Fetch:
                     for topic, each in zip(request.topics, results, strict=True)
                 ]
             ),
-            PARTITIONS_A_TURN,
+            ITEMS_A_TURN,
             item_count(topic.partitions for topic in request.topics),
         )
 
@@ -352,7 +350,7 @@ def _new_partition_count(session: FetchSession, request: FetchRequest) -> int:
 def _is_long(request: FetchRequest) -> bool:
     """Return whether the request names so many partitions that it takes several turns."""
     topics, forgotten = request.topics, request.forgotten_topics_data
-    if len(topics) + len(forgotten) > PARTITIONS_A_TURN:
+    if len(topics) + len(forgotten) > ITEMS_A_TURN:
         return True
     named = item_count(topic.partitions for topic in topics)
-    return named + item_count(topic.partitions for topic in forgotten) > PARTITIONS_A_TURN
+    return named + item_count(topic.partitions for topic in forgotten) > ITEMS_A_TURN

@@ -4,28 +4,24 @@ data; a request of many partitions is answered in several turns of the loop.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from moldau.base.errors import ErrorCode, MalformedData
+from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, Uuid
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.replica.reading import EMPTY, NO_REPLICA, Reads
 from moldau.replica.sessions import CONSUMER, NEVER_SENT, FetchedPartition, FetchSession
 from moldau.replica.waiting import ParkedFetches
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.server.handlers.replies import closing_error
 from moldau.server.router import Caller
 from moldau.wire.codec import size_of
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 if TYPE_CHECKING:
     from moldau.replica.view_partition import ReadablePartition
-
-log = logging.getLogger("moldau.server")
-PARTITIONS_A_TURN: Final = 500
-"""Partitions that are looked at in one turn of the loop; each takes some 5 microseconds."""
 
 
 class Fetched(Protocol):
@@ -66,8 +62,8 @@ class FetchAnswer:
         bytes_left = min(request.max_bytes, self._fetch.bytes_max)
         results: list[tuple[FetchedPartition, PartitionData]] = []
         size, is_urgent, denied = 0, False, 0
-        is_long = len(session.dirty) > PARTITIONS_A_TURN
-        for entries in split(list(session.dirty), PARTITIONS_A_TURN) if is_long else (session.dirty,):
+        is_long = len(session.dirty) > ITEMS_A_TURN
+        for entries in split(list(session.dirty), ITEMS_A_TURN) if is_long else (session.dirty,):
             if results:
                 yield
             for entry in entries:
@@ -90,7 +86,7 @@ class FetchAnswer:
                 session.dirty.update(dict.fromkeys(entry for entry, _ in results))
             return None
         topics: dict[str | Uuid, list[PartitionData]] = {}
-        for some in split(results, PARTITIONS_A_TURN) if is_long else (results,):
+        for some in split(results, ITEMS_A_TURN) if is_long else (results,):
             if session.id:
                 self._rotate(some, is_long)
             self._add_results(topics, some)
@@ -162,15 +158,11 @@ class FetchAnswer:
 
     def park(self, parked: ParkedFetches[FetchResponse], wait_ms: int) -> Promise[FetchResponse]:
         """Wait for data in any of the partitions, for the client's maximum wait, or for the server to stop."""
-        return parked.park(self._session, lambda: self._request.min_bytes - self._size, wait_ms, self._collect_again)
+        return parked.park(self._session, lambda: self._request.min_bytes - self._size, wait_ms, self.collect, _failed)
 
-    def _collect_again(self, is_last: bool) -> Steps[Any]:
-        """Like `collect`. An error in any turn closes the connection, as in a request that does not wait."""
-        try:
-            return (yield from self.collect(is_last))
-        except Exception as error:
-            INTERNAL_ERRORS.log(log, "a waiting fetch failed")
-            return MalformedData(f"a waiting fetch failed here: {error}")
+
+def _failed(fault: Exception) -> Any:
+    return closing_error(fault, "a waiting fetch failed")
 
 
 def refuse_partition(index: int) -> PartitionData:

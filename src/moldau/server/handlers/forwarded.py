@@ -19,11 +19,11 @@ from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
 from moldau.base.limits import CONTROLLER_REQUEST_BYTES_MAX, DESCRIBE_QUORUM_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, WaitingSteps
 from moldau.runtime.controller.channel import AskController
 from moldau.server.handlers.authorized_requests.authorized import Authorize
 from moldau.server.handlers.error_responses import error_response
-from moldau.server.handlers.replies import WaitingSteps, run_steps, steps_when_ready
+from moldau.server.handlers.replies import run_steps, steps_when_ready
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey, response_class
 from moldau.wire.schema import Message

@@ -28,11 +28,12 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFaul
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
-from moldau.base.steps import TurnItems
+from moldau.base.steps import TurnItems, WaitingSteps
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.time_index import TimestampOffset
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
-from moldau.server.handlers.replies import WaitingSteps, in_thread, run_steps
+from moldau.server.handlers.replies import in_thread, run_steps
 from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.list_offsets import (
@@ -62,8 +63,6 @@ NO_EPOCH = -1
 CONSUMER_ID = -1
 DEBUGGER_ID = -2
 """The replica id of a debugging tool, which may ask any replica."""
-PARTITIONS_A_TURN: Final = 500
-"""A partition takes 3 microseconds."""
 TIME_ITEMS: Final = 10
 """A partition counts as so many if a record is searched for, which reads indexes and headers."""
 
@@ -82,7 +81,7 @@ class ListOffsets:
         return run_steps(self._timers, self._steps(request, caller))
 
     def _steps(self, request: ListOffsetsRequest, caller: Caller) -> WaitingSteps[ListOffsetsResponse]:
-        turn = TurnItems(PARTITIONS_A_TURN)
+        turn = TurnItems(ITEMS_A_TURN)
         topics = []
         for topic in request.topics:
             name, partitions = topic.name, topic.partitions

@@ -20,6 +20,7 @@ from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
+from moldau.base.turns import LISTED_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage, PartitionState, TopicImage
 from moldau.replica.partitions import Partitions
@@ -46,11 +47,7 @@ from moldau.wire.messages.metadata import (
 CREATED_TOPICS_MAX: Final = 1_000
 """The most topics that one request creates: their names must fit into an envelope to the controller. Clients ask again
 for the others."""
-ROOM_A_TURN: Final = 1_000
-"""Partitions that are described in one turn of the loop; a topic counts as five of them."""
 ROOM_OF_TOPIC: Final = 5
-NAMES_A_TURN: Final = 1_000
-"""Names of topics that are looked up, checked or refused in one turn."""
 _Described = tuple[MetadataResponseTopic, Sequence[PartitionState]]
 """A topic without its partitions, and these."""
 LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
@@ -99,7 +96,7 @@ class Metadata:
                 request.topics,
                 lambda topic: MetadataResponseTopic(ErrorCode.INVALID_REQUEST, topic.name or "", topic.topic_id),
                 lambda refused: MetadataResponse(cluster_id=self._cluster_id, topics=refused),
-                NAMES_A_TURN,
+                LISTED_A_TURN,
             )
         if not (self._auto_create and request.allow_auto_topic_creation) or self._partitions.is_cut_off:
             return self._response_for_requested(request, caller, {})
@@ -125,7 +122,7 @@ class Metadata:
     def _missing_topics(self, request: MetadataRequest, access: Access) -> Steps[list[str]]:
         """Return the topics that the request wants to be created. A client cannot create what it may not describe."""
         missing: dict[str, None] = {}
-        for part_number, some in enumerate(split(request.topics or (), NAMES_A_TURN)):
+        for part_number, some in enumerate(split(request.topics or (), LISTED_A_TURN)):
             if part_number:
                 yield
             topics = self._current.image.topics
@@ -193,12 +190,12 @@ class Metadata:
         """Describe the partitions of all topics, some topics or some partitions of one in each turn. None is a topic
         that the client may not see."""
         entries = []
-        room, version, brokers = ROOM_A_TURN, caller.version, ReachableBrokers(image, caller.listener)
+        room, version, brokers = LISTED_A_TURN, caller.version, ReachableBrokers(image, caller.listener)
         for topic in described:
             room -= ROOM_OF_TOPIC
             if room <= 0:
                 yield
-                room = ROOM_A_TURN
+                room = LISTED_A_TURN
             if topic is None:
                 continue
             entry, partitions = topic
@@ -207,7 +204,7 @@ class Metadata:
             while len(found) < len(partitions):
                 if room <= 0:
                     yield
-                    room = ROOM_A_TURN
+                    room = LISTED_A_TURN
                 some = range(len(found), min(len(found) + room, len(partitions)))
                 found += [_partition_entry(index, partitions[index], brokers, version) for index in some]
                 room -= len(some)
@@ -245,7 +242,7 @@ def _select_creatable(missing: Sequence[str], access: Access) -> Steps[tuple[Seq
         return missing, {}
     creatable: list[str] = []
     denied: dict[str, ErrorCode] = {}
-    for some in split(missing, NAMES_A_TURN):
+    for some in split(missing, LISTED_A_TURN):
         if some[0] != missing[0]:
             yield
         for name in some:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.epochs import UNDEFINED_EPOCH
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_DESCRIBE
@@ -21,8 +20,6 @@ from moldau.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-
-PARTITIONS_A_TURN: Final = 500
 
 
 class OffsetForLeaderEpoch:
@@ -53,7 +50,7 @@ class OffsetForLeaderEpoch:
                     for topic, each in zip(request.topics, results, strict=True)
                 ]
             ),
-            PARTITIONS_A_TURN,
+            ITEMS_A_TURN,
             item_count(topic.partitions for topic in request.topics),
         )
 

@@ -17,8 +17,9 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import UNVERIFIED_BYTES_MAX
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
-from moldau.base.steps import TurnItems
+from moldau.base.steps import TurnItems, WaitingSteps
 from moldau.base.topic_names import INTERNAL_TOPICS
+from moldau.base.turns import CHANGES_A_TURN
 from moldau.log.log import Appended
 from moldau.log.opening import BYTES_AT_ONCE, COMPRESSED_BYTES_AT_ONCE, RECORDS_AT_ONCE, open_batch, takes_long
 from moldau.log.producer_batches import note_refusal
@@ -52,7 +53,7 @@ from moldau.server.handlers.produce_parts import (
     unusable,
     when_acknowledged,
 )
-from moldau.server.handlers.replies import WaitingSteps, in_thread, run_steps
+from moldau.server.handlers.replies import in_thread, run_steps
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.late_replies import complete_long
 from moldau.server.router import Caller
@@ -78,8 +79,6 @@ ZSTD_MIN_VERSION = 7
 CURRENT_LEADER_MIN_VERSION = 10
 TOPIC_ID_MIN_VERSION = 13
 ADMIN_CLIENT_ID = "__admin_client"
-PARTITIONS_A_TURN: Final = 200
-"""Batches that are appended in one turn of the loop. A small one takes 20 microseconds."""
 ZSTD = int(Compression.ZSTD)
 _count: Final = struct.Struct(">i").unpack_from
 
@@ -145,7 +144,7 @@ class Produce:
             except MalformedData as error:  # only with acks=0
                 return error
 
-        if batch_count(request) > PARTITIONS_A_TURN or self._has_slow_batch(request, caller.version):
+        if batch_count(request) > CHANGES_A_TURN or self._has_slow_batch(request, caller.version):
             reply = LongReply()
             verified.then(lambda _: complete_long(reply, append(_)))
             return reply
@@ -176,8 +175,8 @@ class Produce:
         self, request: ProduceRequest, caller: Caller, write: TransactionalWrite | None
     ) -> ProduceResponse | Promise[ProduceResponse] | None:
         topic_data = request.topic_data
-        if (len(topic_data) != 1 or len(topic_data[0].partition_data) > PARTITIONS_A_TURN) and (
-            batch_count(request) > PARTITIONS_A_TURN
+        if (len(topic_data) != 1 or len(topic_data[0].partition_data) > CHANGES_A_TURN) and (
+            batch_count(request) > CHANGES_A_TURN
         ):
             copy_all_records(request)
             return self._produce_in_turns(request, caller, write)
@@ -236,7 +235,7 @@ class Produce:
         refused = Refused()
 
         def steps() -> WaitingSteps[Any]:
-            turn = TurnItems(PARTITIONS_A_TURN)
+            turn = TurnItems(CHANGES_A_TURN)
             topics = []
             for topic in request.topic_data:
                 name = self._topic_name(topic, caller.version)

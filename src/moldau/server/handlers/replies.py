@@ -8,7 +8,7 @@ A handler returns what these functions return: the response, a promise of it, or
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from time import perf_counter, thread_time
@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.long_work import LongWork
 from moldau.base.loop_watch import name_of
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, TurnItems, split
+from moldau.base.steps import Steps, TurnItems, WaitingSteps, split
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.conversation import LongReply
 from moldau.server.late_replies import complete_long, pass_on
@@ -28,9 +29,6 @@ R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
 P = TypeVar("P")
-WaitingSteps = Generator[Promise[float] | None, None, R]
-"""The steps of a request that waits for work in a thread: the next turn comes when the promise of its seconds is
-done."""
 
 log = logging.getLogger("moldau.server")
 
@@ -150,7 +148,7 @@ def partitions_in_turns(
 def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promise[R]:
     """Run a request's steps, each in a turn of the loop. The first runs at once; if it is the only one, its result is
     returned. Later requests of the same connection wait until the last step has run, and those of a long reply that it
-    returns."""
+    returns. An unexpected exception closes the connection: the router sees to that in the first turn."""
     try:
         awaited = next(steps)
     except StopIteration as done:
@@ -158,41 +156,42 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
         return result
     long_reply = LongReply()
 
-    def go_on(awaited: Promise[float] | None) -> None:
-        if awaited is None:
-            timers.soon(next_turn)
-        else:
-            awaited.then(after_work)
+    def on_fault(fault: Exception) -> None:
+        if not long_reply.handled.done:
+            long_reply.handled.complete(None)
+        if not long_reply.done:
+            long_reply.complete(closing_error(fault, f"{name_of(steps)} failed in a later turn"))
 
-    def after_work(took_s: float) -> None:
-        long_reply.took_s += took_s
-        timers.soon(next_turn)
+    _MeasuredWork(long_reply, timers.soon, steps, partial(complete_long, long_reply), on_fault).go_on_after(awaited)
+    return long_reply
 
-    def measured_step() -> Promise[float] | None:
+
+class _MeasuredWork(LongWork[R]):
+    """Adds the time that the turns take, and the work in threads, to that of a reply."""
+
+    def __init__(self, reply: LongReply, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._reply = reply
+
+    def _step(self, steps: WaitingSteps[R]) -> Promise[float] | None:
         began_s = perf_counter()
         try:
             return next(steps)
         finally:
-            long_reply.took_s += perf_counter() - began_s
+            self._reply.took_s += perf_counter() - began_s
 
-    def next_turn() -> None:
-        try:
-            awaited = measured_step()
-        except StopIteration as done:
-            complete_long(long_reply, done.value)
-        except MalformedData as error:
-            long_reply.handled.complete(None)
-            long_reply.complete(error)
-        except Exception as error:
-            INTERNAL_ERRORS.log(log, "a request of several turns failed")
-            long_reply.handled.complete(None)
-            long_reply.complete(MalformedData(f"a request of several turns failed here: {error}"))
-        else:
-            go_on(awaited)
+    def _on_awaited(self, took_s: float) -> None:
+        self._reply.took_s += took_s
+        super()._on_awaited(took_s)
 
-    next_turn.__qualname__ = name_of(steps)  # for the watch of the loop
-    go_on(awaited)
-    return long_reply
+
+def closing_error(fault: Exception, what: str) -> MalformedData:
+    """Return the reply of a request that failed, which closes its connection. Called while the fault is handled, and
+    logs it unless the request itself is malformed."""
+    if isinstance(fault, MalformedData):
+        return fault
+    INTERNAL_ERRORS.log(log, what)
+    return MalformedData(f"{what}: {fault}")
 
 
 def steps_when_ready(timers: Timers, reply: Promise[S], steps: Callable[[S], Steps[R | Promise[R]]]) -> Promise[R]:

@@ -8,8 +8,9 @@ import pytest
 from in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
+from moldau.base.pattern import compile_pattern
 from moldau.base.steps import TurnItems
+from moldau.base.turns import CHARACTERS_A_TURN
 from moldau.coordinator.group.consumer.change import PATTERN_REFRESH_MS
 from moldau.coordinator.group.consumer.patterns import MATCHED_AT_ONCE, Patterns, PatternsNotMatched
 from moldau.coordinator.group.topic_changes import TopicChanges

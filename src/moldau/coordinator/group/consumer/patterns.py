@@ -11,8 +11,9 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.pattern import CHARACTERS_A_TURN, compile_pattern
+from moldau.base.pattern import compile_pattern
 from moldau.base.steps import Steps, TurnItems, finish
+from moldau.base.turns import CHARACTERS_A_TURN
 from moldau.metadata.current import CurrentImage
 
 PATTERNS_MAX: Final = 10_000

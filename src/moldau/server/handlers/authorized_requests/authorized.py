@@ -9,19 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import compress
 from operator import not_
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.errors import KafkaError
-from moldau.base.steps import Steps, TurnItems, map_in_steps, no_steps
+from moldau.base.steps import Steps, TurnItems, WaitingSteps, map_in_steps, no_steps
 from moldau.security.acls.access import Access, Needs
 from moldau.security.acls.denials import denied
 from moldau.server.handlers.error_responses import error_response
-from moldau.server.handlers.replies import WaitingSteps
 from moldau.wire.schema import Message
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Hashable)
-AUTHORIZED_A_TURN: Final = 500
 
 
 class Authorized(NamedTuple):

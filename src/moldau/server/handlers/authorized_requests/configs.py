@@ -9,14 +9,10 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError
 from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.controller.configs import AlteredResource
 from moldau.security.acls.access import Access
-from moldau.server.handlers.authorized_requests.authorized import (
-    AUTHORIZED_A_TURN,
-    Authorized,
-    duplicates,
-    unchanged,
-)
+from moldau.server.handlers.authorized_requests.authorized import Authorized, duplicates, unchanged
 from moldau.server.handlers.config_access import altering_error
 from moldau.wire.messages import alter_configs, incremental_alter_configs
 from moldau.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -38,7 +34,7 @@ def authorize_alter_configs(request: AlterRequest, access: Access) -> Steps[Auth
         return None if key in unchecked else altering_error(access, *key)
 
     resources: Sequence[AlteredResource] = request.resources
-    errors = yield from map_in_steps(TurnItems(AUTHORIZED_A_TURN), resources, error)
+    errors = yield from map_in_steps(TurnItems(ITEMS_A_TURN), resources, error)
     return without_refused(request, errors)
 
 
@@ -58,7 +54,7 @@ def without_refused(request: AlterRequest, errors: Sequence[KafkaError | None]) 
 
     def with_refused(response: AlterResponse) -> Steps[AlterResponse]:
         results = yield from map_in_steps(
-            TurnItems(AUTHORIZED_A_TURN),
+            TurnItems(ITEMS_A_TURN),
             refused,
             lambda pair: result_class(pair[1].code, pair[1].message, *_KEY(pair[0])),
         )

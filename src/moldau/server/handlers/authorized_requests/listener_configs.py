@@ -8,7 +8,8 @@ from functools import partial
 from moldau.base.broker_configs import check_dynamic_broker_configs, is_dynamic_of_listener
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ports import RunInThread
-from moldau.base.steps import Steps, TurnItems, no_steps
+from moldau.base.steps import Steps, TurnItems, WaitingSteps, no_steps
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.configs import AlteredResource, configs_after
 from moldau.metadata.current import CurrentImage
@@ -17,14 +18,9 @@ from moldau.metadata.records import ConfigResource
 from moldau.runtime.listener_configs import ListenerConfigs
 from moldau.security.acls.access import Access
 from moldau.security.principals import Principal
-from moldau.server.handlers.authorized_requests.authorized import (
-    AUTHORIZED_A_TURN,
-    Authorize,
-    Authorized,
-    duplicates,
-)
+from moldau.server.handlers.authorized_requests.authorized import Authorize, Authorized, duplicates
 from moldau.server.handlers.authorized_requests.configs import AlterRequest, AlterResponse, without_refused
-from moldau.server.handlers.replies import WaitingSteps, in_thread
+from moldau.server.handlers.replies import in_thread
 from moldau.wire.messages import alter_configs
 from moldau.wire.schema import Message
 
@@ -87,7 +83,7 @@ def _checking(authorize: Authorize, current: CurrentImage, check: CheckChange) -
             return authorized
         resources: Sequence[AlteredResource] = allowed.resources
         unchecked = duplicates((each.resource_type, each.resource_name) for each in resources)
-        turn, errors = TurnItems(AUTHORIZED_A_TURN), list[KafkaError | None]()
+        turn, errors = TurnItems(ITEMS_A_TURN), list[KafkaError | None]()
         for resource in resources:
             names = frozenset[str]()
             key = resource.resource_type, resource.resource_name

@@ -9,19 +9,13 @@ from operator import attrgetter
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.steps import Steps, TurnItems, WaitingSteps, map_in_steps
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.controller.configs import Operation
 from moldau.metadata.records import ConfigResource
 from moldau.runtime.log_levels import AUDIT, LEVELS, ROOT, LogLevels
 from moldau.security.acls.access import Access
-from moldau.server.handlers.authorized_requests.authorized import (
-    AUTHORIZED_A_TURN,
-    Authorize,
-    Authorized,
-    duplicates,
-    split,
-)
-from moldau.server.handlers.replies import WaitingSteps
+from moldau.server.handlers.authorized_requests.authorized import Authorize, Authorized, duplicates, split
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -50,7 +44,7 @@ def _changing_log_levels(authorize: Authorize, node_id: int, log_levels: LogLeve
         authorized = yield from authorize(request, access)
         if not isinstance(authorized.request, IncrementalAlterConfigsRequest):
             return authorized
-        turn = TurnItems(AUTHORIZED_A_TURN)
+        turn = TurnItems(ITEMS_A_TURN)
         # The controller refuses resources of one name, but only if it sees all of them.
         repeated = duplicates(map(_KEY, request.resources))
         others, loggers = yield from split(

@@ -14,6 +14,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.steps import Steps, TurnItems, map_in_steps, no_steps
 from moldau.base.topic_names import METADATA_TOPIC
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.base.view_configs import VIEW_FROM
 from moldau.metadata.image import MetadataImage
 from moldau.security.acls.access import Access
@@ -28,13 +29,7 @@ from moldau.security.acls.requirements import (
     TOPIC_DESCRIBE_CONFIGS,
     TOPIC_READ,
 )
-from moldau.server.handlers.authorized_requests.authorized import (
-    AUTHORIZED_A_TURN,
-    Authorized,
-    duplicates,
-    split,
-    unchanged,
-)
+from moldau.server.handlers.authorized_requests.authorized import Authorized, duplicates, split, unchanged
 from moldau.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -59,7 +54,7 @@ _NAME: Final = attrgetter("name")
 def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Steps[Authorized]:
     """Without DESCRIBE_CONFIGS a topic is created, but the response does not tell its configs. Who creates a view must
     be allowed to read its source: whoever may read the view needs no right on the source."""
-    turn = TurnItems(AUTHORIZED_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     # The controller refuses these. It must see all topics of one name, else it would create the one that is left.
     unchecked = {METADATA_TOPIC, *duplicates(map(_NAME, request.topics))}
     may_create_all = access.allows_quietly(CLUSTER_CREATE)
@@ -79,7 +74,7 @@ def authorize_create_topics(request: CreateTopicsRequest, access: Access) -> Ste
 
     def with_refused(response: CreateTopicsResponse) -> Steps[CreateTopicsResponse]:
         results = yield from map_in_steps(
-            TurnItems(AUTHORIZED_A_TURN),
+            TurnItems(ITEMS_A_TURN),
             response.topics,
             lambda result: _without_configs(result) if result.name in undescribed and not result.error_code else result,
         )
@@ -114,7 +109,7 @@ def _without_configs(result: CreatableTopicResult) -> CreatableTopicResult:
 
 
 def authorize_create_partitions(request: CreatePartitionsRequest, access: Access) -> Steps[Authorized]:
-    turn = TurnItems(AUTHORIZED_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     unchecked = duplicates(map(_NAME, request.topics))
     allowed, rest = yield from split(
         turn, request.topics, lambda topic: topic.name in unchecked or access.allows(TOPIC_ALTER, topic.name)
@@ -138,7 +133,7 @@ def authorize_delete_topics(
     """
     if access.allows_quietly(CLUSTER_DELETE):
         return Authorized(request, unchanged)
-    turn = TurnItems(AUTHORIZED_A_TURN)
+    turn = TurnItems(ITEMS_A_TURN)
     topics = request.topics or (yield from map_in_steps(turn, request.topic_names, DeleteTopicState))
     unchecked = duplicates(map(attrgetter("name", "topic_id"), topics))
 

@@ -6,17 +6,11 @@ from collections.abc import Callable
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
-from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.steps import Steps, TurnItems, WaitingSteps, map_in_steps
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.base.view_configs import VIEW_FROM
 from moldau.security.acls.access import Access
-from moldau.server.handlers.authorized_requests.authorized import (
-    AUTHORIZED_A_TURN,
-    Authorize,
-    Authorized,
-    duplicates,
-    split,
-)
-from moldau.server.handlers.replies import WaitingSteps
+from moldau.server.handlers.authorized_requests.authorized import Authorize, Authorized, duplicates, split
 from moldau.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -32,7 +26,7 @@ def refusing_views(authorize: Authorize, missing: Callable[[], str | None]) -> A
         authorized = yield from authorize(request, access)
         if not isinstance(authorized.request, CreateTopicsRequest):
             return authorized
-        turn = TurnItems(AUTHORIZED_A_TURN)
+        turn = TurnItems(ITEMS_A_TURN)
         # The controller refuses topics of one name, but only if it sees all of them.
         repeated = duplicates(topic.name for topic in authorized.request.topics)
         topics, views = yield from split(

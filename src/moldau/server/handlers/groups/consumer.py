@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.clock import Timers
@@ -16,6 +16,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, map_in_steps
+from moldau.base.turns import CHANGES_A_TURN, ITEMS_A_TURN
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.coordinator.group.groups import Groups
@@ -25,7 +26,6 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
-from moldau.server.handlers.groups.listing import GROUPS_A_TURN
 from moldau.server.handlers.groups.matching import answer_when_matched
 from moldau.server.handlers.replies import reply_or_error, reply_when_ready, run_steps, uneven_in_turns
 from moldau.server.router import Caller
@@ -40,8 +40,6 @@ from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 
-NAMES_A_TURN: Final = 500
-"""Names of subscribed topics that are authorized in one turn of the loop."""
 TOPICS_DENIED = "The group has described topic(s) that the client is not authorized to describe."
 """Kafka's words."""
 
@@ -67,7 +65,7 @@ class ConsumerGroupHeartbeat:
                 return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
             names = request.subscribed_topic_names
             if names and not is_authorized:
-                if len(names) > NAMES_A_TURN:
+                if len(names) > ITEMS_A_TURN:
                     return run_steps(self._timers, self._steps(request, caller, names))
                 if not all(caller.access.allows(TOPIC_DESCRIBE, name) for name in names):
                     return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -89,7 +87,7 @@ class ConsumerGroupHeartbeat:
     ) -> Steps[ConsumerGroupHeartbeatResponse | Promise[ConsumerGroupHeartbeatResponse]]:
         """Authorize many topics in turns."""
         may_describe = partial(caller.access.allows, TOPIC_DESCRIBE)
-        allowed = yield from map_in_steps(TurnItems(NAMES_A_TURN), names, may_describe)
+        allowed = yield from map_in_steps(TurnItems(ITEMS_A_TURN), names, may_describe)
         if not all(allowed):
             return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return self.answer(request, caller, is_authorized=True)
@@ -121,7 +119,7 @@ class ConsumerGroupDescribe:
             list(dict.fromkeys(request.group_ids)),
             lambda group_id: self._describe_group(group_id, request.include_authorized_operations, caller.access),
             lambda groups: ConsumerGroupDescribeResponse(groups=groups),
-            GROUPS_A_TURN,
+            CHANGES_A_TURN,
         )
 
     def _describe_group(self, group_id: str, with_operations: bool, access: Access) -> tuple[Any, int]:

@@ -6,13 +6,14 @@ Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group, which th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
+from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
@@ -31,9 +32,6 @@ SHARE_MIN_VERSION = 6
 SEVERAL_KEYS_MIN_VERSION = 4
 SUCCESS_MESSAGE = "NONE"
 """What Kafka says in versions with a single key if there is no error."""
-
-
-KEYS_A_TURN: Final = 500
 
 
 class _KeyType(NamedTuple):
@@ -83,7 +81,7 @@ class FindCoordinator:
                 keys,
                 lambda key: _unsupported_key_type(request, key, caller),
                 lambda found: _response(found, caller),
-                KEYS_A_TURN,
+                ITEMS_A_TURN,
             )
         return run_steps(self._timers, self._steps(keys, key_type, caller))
 
@@ -91,7 +89,7 @@ class FindCoordinator:
         self, keys: Sequence[str], key_type: _KeyType, caller: Caller
     ) -> Steps[FindCoordinatorResponse | Promise[FindCoordinatorResponse]]:
         denied: dict[str, Coordinator] = {}
-        for some in split(keys, KEYS_A_TURN):
+        for some in split(keys, ITEMS_A_TURN):
             if some[0] is not keys[0]:
                 yield
             denied |= {
@@ -108,7 +106,7 @@ class FindCoordinator:
                 keys,
                 lambda key: denied.get(key) or self._find(coordinator, key, topic_error, caller),
                 lambda found: _response(found, caller),
-                KEYS_A_TURN,
+                ITEMS_A_TURN,
             )
 
         if coordinator.shards.is_cut_off:

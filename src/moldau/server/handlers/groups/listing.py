@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from moldau.base.acl_operations import OPERATIONS_OMITTED
 from moldau.base.clock import Timers
@@ -12,6 +12,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems
+from moldau.base.turns import CHANGES_A_TURN, LISTED_A_TURN
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Outcome
@@ -26,11 +27,6 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from moldau.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from moldau.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-
-LISTED_A_TURN: Final = 1_000
-GROUPS_A_TURN: Final = 200
-"""A group costs 10 to 20 microseconds, and each of its members, or of its offsets that are deleted, about as much, so
-they count too."""
 
 
 class ListGroups:
@@ -92,7 +88,7 @@ class DescribeGroups:
             list(dict.fromkeys(request.groups)),
             lambda group_id: self._describe_group(group_id, request, caller),
             lambda groups: DescribeGroupsResponse(groups=groups),
-            GROUPS_A_TURN,
+            CHANGES_A_TURN,
         )
 
     def _describe_group(self, group_id: str, request: DescribeGroupsRequest, caller: Caller) -> tuple[Any, int]:
@@ -134,7 +130,7 @@ class DeleteGroups:
             list(dict.fromkeys(request.groups_names)),
             lambda group_id: self._delete(group_id, caller.access),
             lambda results: DeleteGroupsResponse(results=results),
-            GROUPS_A_TURN,
+            CHANGES_A_TURN,
         )
 
     def _delete(self, group_id: str, access: Access) -> tuple[Any, int]:

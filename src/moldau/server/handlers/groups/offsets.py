@@ -17,7 +17,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import OFFSETS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, finish, map_in_steps, no_steps
-from moldau.coordinator.group.commit_draft import PARTITIONS_A_TURN, CommitDraft, draft_in_steps, is_long
+from moldau.base.turns import CHECKS_A_TURN, ITEMS_A_TURN
+from moldau.coordinator.group.commit_draft import CommitDraft, draft_in_steps, is_long
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome, any_topic
 from moldau.runtime.coordinators.group import GroupCoordinator
@@ -55,8 +56,6 @@ from moldau.wire.messages.offset_fetch import (
 R = TypeVar("R")
 SEVERAL_GROUPS_MIN_VERSION = 8
 GROUP_ERROR_MIN_VERSION = 2
-OFFSETS_A_TURN: Final = 2_000
-"""Offsets that are read in one turn of the loop."""
 GROUP_COST: Final = 20
 """Looking up a group takes about as long as so many offsets."""
 
@@ -80,7 +79,7 @@ class OffsetCommit:
             may_read = partial(caller.access.allows, TOPIC_READ)
         topics = request.topics
         # `is_long` is slow: skip it for the usual small commit.
-        if (len(topics) != 1 or len(topics[0].partitions) > PARTITIONS_A_TURN) and is_long(topics):
+        if (len(topics) != 1 or len(topics[0].partitions) > ITEMS_A_TURN) and is_long(topics):
             return run_steps(self._timers, self._long_commit(request, caller.group_client, may_read))
         try:
             reply = self._coordinator.submit(
@@ -108,7 +107,7 @@ class OffsetCommit:
                     for topic, each in zip(request.topics, results, strict=True)
                 ]
             ),
-            PARTITIONS_A_TURN,
+            ITEMS_A_TURN,
             item_count(topic.partitions for topic in request.topics),
         )
 
@@ -203,7 +202,7 @@ class OffsetFetch:
     ) -> Steps[OffsetFetchResponse | Promise[OffsetFetchResponse]]:
         """Answer each group once, even if the request repeats it: it may have thousands of offsets. Kafka answers it
         each time, but its own client fails if a group is in the response twice."""
-        turn = TurnItems(OFFSETS_A_TURN)
+        turn = TurnItems(CHECKS_A_TURN)
         replies: dict[str, Any] = {}
         for group in request.groups:
             if group.group_id not in replies:
@@ -229,7 +228,7 @@ class OffsetFetch:
     def _fetch_single_group(
         self, request: OffsetFetchRequest, caller: Caller
     ) -> Steps[OffsetFetchResponse | Promise[OffsetFetchResponse]]:
-        turn = TurnItems(OFFSETS_A_TURN)
+        turn = TurnItems(CHECKS_A_TURN)
         group = yield from _single_group(turn, request)
         try:
             machine, fetched = yield from self._read(turn, group, caller, request.require_stable)
@@ -325,7 +324,7 @@ class OffsetDelete:
         group_id = request.group_id
         try:
             machine = self._coordinator.machine_to_read(group_id)
-            draft = yield from machine.offsets.draft_deletion(request, TurnItems(PARTITIONS_A_TURN), may_read)
+            draft = yield from machine.offsets.draft_deletion(request, TurnItems(ITEMS_A_TURN), may_read)
         except KafkaError as error:
             return OffsetDeleteResponse(error_code=error.code)
         return reply_or_error(

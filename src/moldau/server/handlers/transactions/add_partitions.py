@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -17,6 +16,7 @@ from moldau.base.limits import COMMIT_WAIT_MS, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, finish, split
 from moldau.base.topic_names import INTERNAL_TOPICS
+from moldau.base.turns import CHECKS_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.transaction import TV_0, TV_2
 from moldau.coordinator.transaction.transactions import Transactions
@@ -48,9 +48,6 @@ from moldau.wire.messages.add_partitions_to_txn import (
 BROKERS_MIN_VERSION = 4
 """From this version on, brokers send the request for their producers; below it, producers send it themselves."""
 PRODUCER_FENCED_MIN_VERSION = 2
-TRANSACTIONS_A_TURN: Final = 100
-PARTITIONS_A_TURN: Final = 2_000
-"""Partitions that are checked in one turn of the loop; each takes 2 microseconds."""
 CodeOf = Callable[[str, int], ErrorCode]
 """Returns the error code of a partition, by its topic and index."""
 
@@ -94,7 +91,7 @@ class AddPartitionsToTxn:
         limit: TimeLimit | None,
     ) -> Steps[AddPartitionsToTxnResponse | Promise[AddPartitionsToTxnResponse]]:
         replies = []
-        turn = TurnItems(TRANSACTIONS_A_TURN)
+        turn = TurnItems(SLOW_ITEMS_A_TURN)
         for transaction in transactions:
             replies.append((yield from self._steps(transaction, caller)))
             if turn.ends_after(1):
@@ -103,7 +100,7 @@ class AddPartitionsToTxn:
         codes = combine_replies(replies, lambda codes: codes, limit)
         if not isinstance(codes, Promise):
             return (yield from results(codes))
-        if item_count(topic.partitions for each in transactions for topic in each.topics) <= PARTITIONS_A_TURN:
+        if item_count(topic.partitions for each in transactions for topic in each.topics) <= CHECKS_A_TURN:
             return codes.map(lambda codes: finish(results(codes)))
         return steps_when_ready(self._timers, codes, results)
 
@@ -117,10 +114,10 @@ class AddPartitionsToTxn:
         checks: dict[str, tuple[ErrorCode, int]] = {}
         is_any_wrong = False
         partitions: dict[TopicPartition, None] = {}
-        turn = TurnItems(PARTITIONS_A_TURN)
+        turn = TurnItems(CHECKS_A_TURN)
         for topic in request.topics:
             _, count = checks[topic.name] = self._check_topic(topic.name, access)
-            for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
+            for some in split(topic.partitions, CHECKS_A_TURN) if topic.partitions else ((),):
                 is_any_wrong = is_any_wrong or any(not 0 <= index < count for index in some)
                 if not is_any_wrong:
                     partitions.update(dict.fromkeys(TopicPartition(topic.name, index) for index in some))
@@ -204,12 +201,12 @@ def _results_steps(
 ) -> Steps[AddPartitionsToTxnResponse]:
     """Return the response to all transactions, with the codes of each."""
     results = []
-    turn = TurnItems(PARTITIONS_A_TURN)
+    turn = TurnItems(CHECKS_A_TURN)
     for transaction, code_of in zip(transactions, codes, strict=True):
         topics = []
         for topic in transaction.topics:
             partitions: list[AddPartitionsToTxnPartitionResult] = []
-            for some in split(topic.partitions, PARTITIONS_A_TURN) if topic.partitions else ((),):
+            for some in split(topic.partitions, CHECKS_A_TURN) if topic.partitions else ((),):
                 partitions += [AddPartitionsToTxnPartitionResult(index, code_of(topic.name, index)) for index in some]
                 if turn.ends_after(len(some)):
                     yield

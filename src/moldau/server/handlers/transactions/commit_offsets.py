@@ -10,7 +10,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
 from moldau.base.steps import Steps, TurnItems, finish, no_steps, split
-from moldau.coordinator.group.commit_draft import PARTITIONS_A_TURN, CommitDraft, draft_in_steps, is_long
+from moldau.base.turns import ITEMS_A_TURN
+from moldau.coordinator.group.commit_draft import CommitDraft, draft_in_steps, is_long
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome
 from moldau.metadata.current import CurrentImage
@@ -98,7 +99,7 @@ class TxnOffsetCommit:
                     for topic, each in zip(request.topics, results, strict=True)
                 ]
             ),
-            PARTITIONS_A_TURN,
+            ITEMS_A_TURN,
             item_count(topic.partitions for topic in request.topics),
         )
 
@@ -182,11 +183,11 @@ class TxnOffsetCommit:
 
     def _is_any_usable(self, request: TxnOffsetCommitRequest, may_read: MayUseTopic) -> Steps[bool]:
         """Return whether a partition exists and the client may use it."""
-        turn = TurnItems(PARTITIONS_A_TURN)
+        turn = TurnItems(ITEMS_A_TURN)
         for topic in request.topics:
             image = self._current.image.topics.get(topic.name) if may_read(topic.name) else None
             count = 0 if image is None else len(image.partitions)
-            for some in split(topic.partitions, PARTITIONS_A_TURN) if count else ((),):
+            for some in split(topic.partitions, ITEMS_A_TURN) if count else ((),):
                 if any(0 <= each.partition_index < count for each in some):
                     return True
                 if turn.ends_after(len(some)):

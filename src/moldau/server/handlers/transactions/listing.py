@@ -8,9 +8,9 @@ from typing import Any, Final
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TRANSACTION_REQUEST_BYTES_MAX
-from moldau.base.pattern import CHARACTERS_A_TURN
 from moldau.base.promise import Promise, when_ready
 from moldau.base.steps import Steps, TurnItems, split
+from moldau.base.turns import CHARACTERS_A_TURN, CHECKS_A_TURN, LISTED_A_TURN
 from moldau.coordinator.machine import Outcome
 from moldau.coordinator.transaction.listing import TransactionFilter, filter_of
 from moldau.coordinator.transaction.transactions import Transactions
@@ -28,9 +28,6 @@ from moldau.wire.messages.describe_transactions import (
 from moldau.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from moldau.wire.messages.list_transactions import TransactionState as ListedTransaction
 
-LISTED_A_TURN: Final = 1_000
-DESCRIBED_A_TURN: Final = 2_000
-"""Partitions of transactions that are described in one turn; a transaction counts as ten."""
 TRANSACTION_COST: Final = 10
 Response = ListTransactionsResponse | Promise[ListTransactionsResponse]
 
@@ -119,7 +116,7 @@ class DescribeTransactions:
             list(dict.fromkeys(request.transactional_ids)),
             lambda each: self._describe_transaction(each, caller.access),
             lambda states: DescribeTransactionsResponse(transaction_states=states),
-            DESCRIBED_A_TURN,
+            CHECKS_A_TURN,
         )
 
     def _describe_transaction(self, transactional_id: str, access: Access) -> tuple[Any, int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.counters import MARKERS_REFUSED, Counters
@@ -17,6 +16,7 @@ from moldau.base.limits import COMMIT_WAIT_MS, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, map_in_steps
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
+from moldau.base.turns import CHECKS_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.coordinator.machine import ProducerIdAndEpoch
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL
@@ -40,9 +40,6 @@ from moldau.wire.records import EndTxnMarker, end_txn_batch
 COORDINATOR_NOT_READY = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
-MARKERS_A_TURN: Final = 100
-"""Each marker is an append: some 50 microseconds."""
-RESULTS_A_TURN: Final = 2_000
 Code = ErrorCode | Promise[ErrorCode]
 Written = dict[TopicPartition, Code]
 """The results of one marker; promises of those that are not committed yet."""
@@ -81,7 +78,7 @@ class WriteTxnMarkers:
         self, request: WriteTxnMarkersRequest
     ) -> Steps[WriteTxnMarkersResponse | Promise[WriteTxnMarkersResponse]]:
         """Write the markers in the order of the request, some in each turn."""
-        turn = TurnItems(MARKERS_A_TURN)
+        turn = TurnItems(SLOW_ITEMS_A_TURN)
         written: list[Written] = []
         commits = _Commits()
         for marker in request.markers:
@@ -169,7 +166,7 @@ def _response_steps(
     request: WriteTxnMarkersRequest, code_of: Callable[[int, TopicPartition], ErrorCode]
 ) -> Steps[WriteTxnMarkersResponse]:
     """`code_of` gets the place of a marker in the request, and a partition."""
-    turn = TurnItems(RESULTS_A_TURN)
+    turn = TurnItems(CHECKS_A_TURN)
     results: list[WritableTxnMarkerResult] = []
     for number, marker in enumerate(request.markers):
         topics: list[WritableTxnMarkerTopicResult] = []
