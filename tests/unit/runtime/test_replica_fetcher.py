@@ -21,7 +21,7 @@ from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.reading import ReplicaReads
 from moldau.runtime.replication.fetcher import PARTITIONS_A_TURN
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_records import (
     DeleteRecordsPartition,

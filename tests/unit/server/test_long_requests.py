@@ -13,8 +13,8 @@ from turns_of_requests import turns_of
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
 from moldau.server.conversation import LongReply
+from moldau.server.handler import Caller
 from moldau.server.handlers.replies import TimeLimit, WaitingSteps, in_turns, run_steps, uneven_in_turns
-from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame

@@ -13,8 +13,8 @@ from moldau.base.promise import Promise
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE
 from moldau.security.scram_credentials import ScramCredential
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -27,9 +27,10 @@ DENIED = "Cluster authorization failed."
 USERS_A_TURN: Final = 1_000
 
 
-class DescribeUserScramCredentials:
+class DescribeUserScramCredentials(Handler):
     api = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
     versions = (0, 0)
+    needs = (CLUSTER_DESCRIBE,)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
     def __init__(self, current: CurrentImage, timers: Timers) -> None:

@@ -16,7 +16,7 @@ from moldau.replica.reading import EMPTY, NO_REPLICA, Reads
 from moldau.replica.sessions import CONSUMER, NEVER_SENT, FetchedPartition, FetchSession
 from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.wire.codec import size_of
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
