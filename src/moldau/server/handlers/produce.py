@@ -267,30 +267,31 @@ class Produce(Handler):
         long to open wait for the others. Later requests of the connection wait, so that the order on the wire is the
         order in the log."""
         request, version = production.request, production.caller.version
-        takes_turns, turn = is_long(request), TurnItems(PARTITIONS_A_TURN)
-        if takes_turns:
+        turn = TurnItems(PARTITIONS_A_TURN) if is_long(request) else None
+        if turn is not None:
             copy_all_records(request)
         topics: list[TopicProduceResponse] = []
         slow: list[SlowBatch] = []
         now_ms = self._clock.now_ms()
         for topic in request.topic_data:
             name = self._topic_name(topic, version)
-            may_write, results = production.may_write(name), list[Any]()
+            may_write = production.caller.is_unrestricted or production.may_write(name)
+            results: list[Any] = []
             topics.append(TopicProduceResponse(topic.topic_id, topic.name, results))
-            for data in last_batches(topic):
+            for data in topic.partition_data if len(topic.partition_data) == 1 else last_batches(topic):
                 result = self._append(production, name, data, now_ms) if may_write else denied(data)
-                if result is None and takes_turns:
+                if result is None and turn is not None:
                     result = yield from self._append_opened(production, topic, data)
                     name, now_ms = self._topic_name(topic, version), self._clock.now_ms()
                 elif result is None:
                     copy_records(data)
                     slow.append((topic, data, results, len(results)))
                 results.append(result)
-                if takes_turns and turn.ends_after(1):
+                if turn is not None and turn.ends_after(1):
                     yield None
                     # Between two turns, a topic of another id may have taken over the name.
                     name, now_ms = self._topic_name(topic, version), self._clock.now_ms()
-            if takes_turns and not results and turn.ends_after(1):
+            if turn is not None and not results and turn.ends_after(1):
                 yield None
                 now_ms = self._clock.now_ms()
         for topic, data, results, place in slow:
