@@ -23,7 +23,7 @@ from test_access_matrix import acls, codes  # noqa: E402
 
 from moldau.base.errors import ErrorCode  # noqa: E402
 from moldau.security.acls.bindings import AclBinding  # noqa: E402
-from moldau.security.acls.requirements import REQUIREMENTS  # noqa: E402
+from moldau.server.apis import requirements  # noqa: E402
 from moldau.wire.apis import APIS, ApiKey  # noqa: E402
 from moldau.wire.messages.api_versions import ApiVersionsRequest  # noqa: E402
 from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest  # noqa: E402
@@ -53,15 +53,15 @@ class Case(NamedTuple):
 
 def user_acls(case: Case) -> Iterator[AclBinding]:
     """Yield the ACLs of the kind, for the user of this API alone."""
-    for acl in acls(case.kind, REQUIREMENTS[case.api]):
+    for acl in acls(case.kind, requirements()[case.api]):
         yield acl if case.kind == "other user" else acl._replace(principal=f"User:{case.user}")
 
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:
-    users = [Case(api, kind, False).user for api in REQUIREMENTS for kind in KINDS if kind != "super"]
+    users = [Case(api, kind, False).user for api in requirements() for kind in KINDS if kind != "super"]
     with side_by_side(tmp_path_factory.mktemp("beside-apache"), users) as both:
-        bindings = [acl for api in REQUIREMENTS for kind in KINDS for acl in user_acls(Case(api, kind, False))]
+        bindings = [acl for api in requirements() for kind in KINDS for acl in user_acls(Case(api, kind, False))]
         for side in both:
             prepare(side, bindings)
         yield both
@@ -122,7 +122,7 @@ def differing_answers(sides: tuple[Side, Side], *, to_controller: bool) -> dict[
     apache, moldau = sides
     versions = supported_versions(moldau, to_controller=to_controller)
     different = {}
-    for api in sorted(REQUIREMENTS):
+    for api in sorted(requirements()):
         if api not in versions:
             continue
         for kind in KINDS:

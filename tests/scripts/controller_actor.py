@@ -59,20 +59,20 @@ class ControllerActor:
             CreatableTopic(name, command.number("partitions", 1), command.number("factor", 1), configs=configs)
             for name in command.words
         ]
-        answer = self._node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics))
+        answer = self._node.ask_controller(ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics))
         return self._wait(
             answer.map(lambda made: ", ".join(f"{t.name} {error_name(t.error_code)}" for t in made.topics))
         )
 
     def _grow(self, command: Command) -> str:
         topics = [CreatePartitionsTopic(name, command.number("count", 0), None) for name in command.words]
-        answer = self._node.admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics))
+        answer = self._node.ask_controller(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest(topics))
         return self._wait(
             answer.map(lambda done: ", ".join(f"{t.name} {error_name(t.error_code)}" for t in done.results))
         )
 
     def _delete(self, command: Command) -> str:
-        answer = self._node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=command.words))
+        answer = self._node.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=command.words))
         return self._wait(
             answer.map(lambda done: ", ".join(f"{t.name} {error_name(t.error_code)}" for t in done.responses))
         )
@@ -80,7 +80,7 @@ class ControllerActor:
     def _set(self, command: Command) -> str:
         changes = [AlterableConfig(key, 0, value) for key, value in command.values.items()]
         resource = AlterConfigsResource(ConfigResource.TOPIC, command.words[0], changes)
-        answer = self._node.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
+        answer = self._node.ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, IncrementalAlterConfigsRequest([resource]))
         return self._wait(answer.map(lambda done: error_name(done.responses[0].error_code)))
 
     def _producer_ids(self, command: Command) -> str:

@@ -26,7 +26,7 @@ from script import Command
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.replica.partition import ACKS_ALL
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.testing.files import MemoryFiles
 from moldau.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 

@@ -12,6 +12,7 @@ from cluster.process import RATE_ONE, MachineClock, Process, ProcessTimers
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
+from moldau.server.handler import Handler
 from moldau.server.router import Router
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
@@ -20,7 +21,7 @@ from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 TIMEOUT_MS = 1_000
 
 
-class Echo:
+class Echo(Handler):
     """Answers with the generation of the request, or does not answer yet."""
 
     api = ApiKey.HEARTBEAT

@@ -13,7 +13,7 @@ from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.testing.files import MemoryFiles
 from moldau.wire.apis import ApiKey
@@ -65,13 +65,15 @@ class Broker:
 
     def create(self, name: str) -> bytes:
         created = self.answer(
-            self.process.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1, 1)]))
+            self.process.ask_controller(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1, 1)]))
         )
         assert not created.topics[0].error_code
         return bytes(created.topics[0].topic_id)
 
     def delete(self, name: str) -> None:
-        deleted = self.answer(self.process.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name])))
+        deleted = self.answer(
+            self.process.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
+        )
         assert not deleted.responses[0].error_code
 
     def commit(self, topic: str, offset: int, topic_id: bytes | None = None) -> None:
@@ -127,8 +129,8 @@ def test_a_recreated_topic_does_not_get_the_offsets_of_its_predecessor(broker: B
     first_id = broker.create("a")
     broker.commit("a", 5, first_id)
     requests = [DeleteTopicsRequest(topic_names=["a"]), CreateTopicsRequest([CreatableTopic("a", 1, 1)])]
-    broker.process.admin.ask(ApiKey.DELETE_TOPICS, requests[0])
-    broker.process.admin.ask(ApiKey.CREATE_TOPICS, requests[1])
+    broker.process.ask_controller(ApiKey.DELETE_TOPICS, requests[0])
+    broker.process.ask_controller(ApiKey.CREATE_TOPICS, requests[1])
     broker.process.assembly.driver.log.flush()
     broker.restart()
     second_id = broker.process.current.image.topics["a"].id

@@ -57,12 +57,17 @@ from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.image_log import LeadershipLog
+from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
+from moldau.runtime.views.ports import missing_for_views
 from moldau.security.quotas.limits import ClientLimits
+from moldau.server.apis import broker_handlers, create_handlers
 from moldau.server.audit import AuditLog, audited
-from moldau.server.handlers import HandlerDependencies, handlers
+from moldau.server.handlers.authorized_requests.authorized import Authorize
+from moldau.server.handlers.authorized_requests.listener_configs import checking_listener_configs
 from moldau.server.handlers.telemetry import Telemetry
+from moldau.server.parts import BrokerParts
 from moldau.server.router import Router
 from moldau.server.throttling import Throttling
 from moldau.settings import Settings
@@ -132,8 +137,8 @@ class BrokerSide:
         self.throttling = self._client_throttling()
         self.telemetry = Telemetry(settings.broker_layers())
         self.router = Router(self.throttling, world.run_codec or world.run_in_thread, counters)
-        self.handlers = audited(handlers(self._handler_dependencies(channel)), audit, world.timers)
-        self.router.serve(self.handlers)
+        self.handlers = create_handlers(broker_handlers(), self._handler_parts(channel))
+        self.router.serve(self.handlers, partial(audited, audit=audit, timers=world.timers))
         self._chunked_layout = self._layout(store)
         self._follow_images()
 
@@ -255,15 +260,20 @@ class BrokerSide:
         """Return a config of this broker as it is set now: a number, or a boolean."""
         return broker_integer(row, broker_layers(self._current.image, self._settings.node_id, self._static))
 
-    def _handler_dependencies(self, channel: ControllerChannel) -> HandlerDependencies:
+    def _handler_parts(self, channel: ControllerChannel) -> BrokerParts:
         settings, world = self._settings, self._world
-        return HandlerDependencies(
+        return BrokerParts(
             current=self._current,
             partitions=self.partitions,
             replication=self.replication,
             throttled=self._throttles.leader,
             rack_aware_reads=settings.replication.rack_aware_reads,
-            channel=channel,
+            creator=channel,
+            forward=channel.forward,
+            missing_for_views=missing_for_views,
+            with_listener_configs=self._with_listener_configs,
+            log_levels=LogLevels(),
+            find_view_counts=self.partitions.view_counts,
             groups=self.groups,
             transactions=self.transactions,
             verifications=self.verifications,
@@ -273,12 +283,11 @@ class BrokerSide:
             parked=self.parked,
             clock=world.clock,
             timers=world.timers,
-            served=self.router.served,
+            listed=self.telemetry.listed(self.router.listed),
             kraft_version=self._kraft_version,
             node_id=settings.node_id,
             cluster_id=self._cluster_id,
-            static=self._static,
-            listener_configs=world.listener_configs,
+            static_configs=self._static,
             log_dir=os.path.abspath(settings.log_dirs[0]),
             disk_space=world.disk_space,
             auto_create_topics=settings.auto_create_topics_enable,
@@ -289,8 +298,23 @@ class BrokerSide:
             delegation_tokens=settings.delegation_tokens,
             counters=self._counters,
             telemetry=self.telemetry,
+            software=self.telemetry.software,
             run_in_thread=world.run_in_thread,
             run_codec=world.run_codec or world.run_in_thread,
+        )
+
+    def _with_listener_configs(self, authorize: Authorize) -> Authorize:
+        """Return the function that also checks changes of this broker's listeners, if it has any."""
+        world = self._world
+        if world.listener_configs is None:
+            return authorize
+        return checking_listener_configs(
+            authorize,
+            self._settings.node_id,
+            self._current,
+            self._static,
+            world.listener_configs,
+            world.run_in_thread,
         )
 
     def _on_image(self, image: MetadataImage, changes: Changes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,8 +12,7 @@ from moldau.base.clock import Timers
 from moldau.base.cluster_settings import VoterAddress
 from moldau.base.config_def import BrokerLayers
 from moldau.base.counters import Counters
-from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.promise import Promise, resolved
+from moldau.base.promise import Promise
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.current import CurrentImage
@@ -26,28 +26,17 @@ from moldau.runtime.controller.first_records import read_first_records
 from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.driver import QuorumDriver
-from moldau.security.principals import ANONYMOUS, Client
+from moldau.security.principals import Client
 from moldau.security.quotas.mutations import MutationLimits
+from moldau.server.apis import controller_handlers, create_handlers, decided_handlers, forwarded_handler
 from moldau.server.audit import AuditLog, audited
-from moldau.server.handlers.api_versions import ApiVersions
-from moldau.server.handlers.authorized_requests import authorize_functions
 from moldau.server.handlers.authorized_requests.listener_configs import refusing_listener_configs
-from moldau.server.handlers.authorized_requests.log_levels import with_log_levels
-from moldau.server.handlers.controller.broker_apis import broker_api_handlers
-from moldau.server.handlers.controller.describe_cluster import DescribeControllers
-from moldau.server.handlers.controller.envelope import Envelope
-from moldau.server.handlers.describe_acls import DescribeAcls
-from moldau.server.handlers.describe_configs import DescribeConfigs
-from moldau.server.handlers.forwarded import forwarded_handlers
-from moldau.server.handlers.quorum import quorum_handlers
-from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
+from moldau.server.handlers.forwarded import Deciders
+from moldau.server.parts import ControllerParts
 from moldau.server.router import Router
 from moldau.settings import Settings
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
-
-QUORUM_APIS = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER})
-"""Forwarded to the controller like the others, but handled by the quorum."""
 
 
 class ControllerSide:
@@ -103,6 +92,7 @@ class ControllerSide:
             self.controller, settings.delegation_tokens, world.clock, world.own_work(), world.rng
         )
         self.controller.add_duties(self.tokens)
+        self._deciders = Deciders(self.admin, self.broker_requests, self.tokens, driver)
         self.router = Router(None, world.run_codec or world.run_in_thread, counters)
         self._serve(current, cluster_id, world.rng, world.timers, audit)
 
@@ -114,41 +104,31 @@ class ControllerSide:
     def ask(self, api: ApiKey, request: Message, version: int, client: Client | None = None) -> Promise[Any]:
         """Handle a request to the controller; the response may be a KafkaError NOT_CONTROLLER. `client` is the one for
         which a broker forwards it, if there is one."""
-        if api in QUORUM_APIS:
-            return self._ask_quorum(request, version)
-        if api in self.tokens:
-            return self.tokens.ask(api, request, ANONYMOUS if client is None else client.principal)
-        if api in self.broker_requests:
-            return self.broker_requests.ask(api, request)
-        return self.admin.ask(api, request, version, client)
-
-    def _ask_quorum(self, request: Message, version: int) -> Promise[Any]:
-        if not self._driver.is_leader:
-            return resolved(KafkaError(ErrorCode.NOT_CONTROLLER))
-        return resolved(self._driver.answer(request, version))
+        return decided_handlers()[api].decide(self._deciders, request, version, client)
 
     def _serve(self, current: CurrentImage, cluster_id: str, rng: Random, timers: Timers, audit: AuditLog) -> None:
-        quorum = quorum_handlers(self._driver, timers)
-        has_authorizer = self._settings.authorizer.is_enabled
-        node_id, log_levels = self._settings.node_id, LogLevels()
-        authorize = with_log_levels(authorize_functions(current, rng, has_authorizer), node_id, log_levels)
-        for api in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
-            authorize[api] = refusing_listener_configs(authorize[api], current)
-        forwarded = audited(forwarded_handlers(self.ask, authorize, timers), audit, timers)
-        self.router.serve(
-            [
-                *audited(quorum, audit, timers),
-                *(handler for handler in forwarded if handler.api not in QUORUM_APIS),
-                *broker_api_handlers(self.ask, self.duties),
-                Envelope(self.ask),
-                ApiVersions(current, self.router.served, self._driver.kraft_version),
-                DescribeAcls(current, has_authorizer, timers),
-                DescribeConfigs(current, node_id, self._static, timers, log_levels),
-                SaslHandshake(),
-                SaslAuthenticate(),
-                DescribeControllers(self._voters, lambda: self._driver.leader_id, cluster_id),
-            ]
+        parts = ControllerParts(
+            current=current,
+            driver=self._driver,
+            forward=self.ask,
+            forwarded=forwarded_handler,
+            connections=self.duties,
+            missing_for_views=lambda: None,  # only brokers evaluate views
+            with_listener_configs=partial(refusing_listener_configs, current=current),
+            log_levels=LogLevels(),
+            timers=timers,
+            listed=self.router.listed,
+            kraft_version=self._driver.kraft_version,
+            controllers=self._voters,
+            active_controller=lambda: self._driver.leader_id,
+            node_id=self._settings.node_id,
+            cluster_id=cluster_id,
+            static_configs=self._static,
+            has_authorizer=self._settings.authorizer.is_enabled,
+            rng=rng,
         )
+        handlers = create_handlers(controller_handlers(), parts)
+        self.router.serve(handlers, partial(audited, audit=audit, timers=timers))
 
     def _voters(self) -> list[VoterAddress]:
         return [

@@ -9,12 +9,11 @@ each kind are written, and the rest is counted.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.counters import AUDIT_LINES_DROPPED, DENIED, Counters
-from moldau.base.limits import DEFAULT_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems
 from moldau.base.turns import SLOW_ITEMS_A_TURN
@@ -22,12 +21,13 @@ from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.security.acls.access import Needs
 from moldau.security.acls.authorizer import Decision
 from moldau.security.principals import Principal
-from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, first_error, is_administrative, result_name
+from moldau.server.admin_actions import first_error, result_name
 from moldau.server.conversation import LongReply
+from moldau.server.handler import Answer, Caller, Handler, is_audited
 from moldau.server.handlers.replies import run_steps
 from moldau.server.late_replies import map_long_reply
-from moldau.server.router import Caller, Handler
-from moldau.wire.apis import APIS, ApiKey
+from moldau.wire.apis import APIS
+from moldau.wire.codec import NoReply
 from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.audit")
@@ -116,14 +116,12 @@ class AuditLog:
         """Whether administrative requests are logged, at the level that the logger has now."""
         return log.isEnabledFor(self._action_level)
 
-    def answered(self, api: ApiKey, request: Any, response: Any, caller: Caller) -> Steps[None]:
+    def answered(self, handler: Handler | type[Handler], request: Any, response: Any, caller: Caller) -> Steps[None]:
         """Log what an administrative request changed, or tried to change. It may have changed thousands of things."""
-        who = str(caller.access.principal)
-        source = [
-            quoted(each) for each in (who, caller.address.rpartition(":")[0], caller.client_id or "", APIS[api].name)
-        ]
+        who, host = str(caller.access.principal), caller.address.rpartition(":")[0]
+        source = [quoted(each) for each in (who, host, caller.client_id or "", APIS[handler.api].name)]
         turn = TurnItems(SLOW_ITEMS_A_TURN)
-        for action in admin_actions(api, request, response):
+        for action in handler.admin_actions(request, response):
             if turn.ends_after(1):
                 yield
             # What failed must not hide what was done: it has a limit of its own.
@@ -143,7 +141,7 @@ class AuditLog:
         last_ms = self._commits.get((principal[0], principal[1], group_id, is_failed))
         return last_ms is not None and self._clock.monotonic_ms() - last_ms < COMMIT_EVERY_MS
 
-    def committed(self, request: Any, response: Any, caller: Caller) -> Steps[None]:
+    def committed(self, handler: Handler, request: Any, response: Any, caller: Caller) -> Steps[None]:
         """Log a commit of offsets, unless it is a repeated one. One that failed must not hide the next one that did
         not."""
         principal, group_id, is_failed = caller.access.principal, request.group_id, bool(first_error(response))
@@ -156,23 +154,20 @@ class AuditLog:
         self._commits[key] = self._clock.monotonic_ms()
         if len(self._commits) > COMMITTERS_MAX:
             del self._commits[next(iter(self._commits))]
-        yield from self.answered(ApiKey.OFFSET_COMMIT, request, response, caller)
+        yield from self.answered(handler, request, response, caller)
 
 
 class AuditedHandler:
     """A handler whose answered requests go into the audit log."""
 
     def __init__(self, handler: Handler, audit: AuditLog, timers: Timers) -> None:
-        self.api = handler.api
-        self.versions = handler.versions
-        self.request_bytes_max: int = getattr(handler, "request_bytes_max", DEFAULT_REQUEST_BYTES_MAX)
         self._handler = handler
         self._audit = audit
         self._timers = timers
 
-    def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None:
+    def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | NoReply:
         reply = self._handler.answer(request, caller)
-        if reply is None or not self._audit.logs_actions or not is_administrative(self.api, request):
+        if isinstance(reply, NoReply) or not self._audit.logs_actions or not self._handler.is_administrative(request):
             return reply
         if isinstance(reply, LongReply):
             return map_long_reply(reply, lambda response: self._logged(request, response, caller))
@@ -187,34 +182,31 @@ class AuditedHandler:
         try:
             yield from self._write(request, response, caller)
         except Exception:  # a promise completes replies of several clients: a fault here must not stop the others
-            INTERNAL_ERRORS.log(log, "the audit line of %s cannot be written", APIS[self.api].name)
+            INTERNAL_ERRORS.log(log, "the audit line of %s cannot be written", APIS[self._handler.api].name)
         return response
 
     def _write(self, request: Any, response: Message, caller: Caller) -> Steps[None]:
-        return self._audit.answered(self.api, request, response, caller)
+        return self._audit.answered(self._handler, request, response, caller)
 
 
 class AuditedCommits(AuditedHandler):
-    """For OffsetCommit, which consumers send all the time: those of members, and repeated ones, cost next to
-    nothing."""
+    """For commits, which consumers send all the time: those of members, and repeated ones, cost next to nothing."""
 
-    def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None:
+    def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | NoReply:
         is_of_member = request.generation_id_or_member_epoch >= 0
         if is_of_member or self._audit.is_repeated_commit(caller.access.principal, request.group_id):
             return self._handler.answer(request, caller)
         return super().answer(request, caller)
 
     def _write(self, request: Any, response: Message, caller: Caller) -> Steps[None]:
-        return self._audit.committed(request, response, caller)
+        return self._audit.committed(self._handler, request, response, caller)
 
 
-def audited(handlers: Iterable[Handler], audit: AuditLog, timers: Timers) -> list[Handler]:
-    """Return the same handlers; those of administrative APIs write to the audit log."""
-    return [_audited(each, audit, timers) if each.api in ADMIN_ACTIONS else each for each in handlers]
-
-
-def _audited(handler: Handler, audit: AuditLog, timers: Timers) -> Handler:
-    return (AuditedCommits if handler.api is ApiKey.OFFSET_COMMIT else AuditedHandler)(handler, audit, timers)
+def audited(handler: Handler, audit: AuditLog, timers: Timers) -> Answer:
+    """Return the handler's function that answers requests; that of an administrative API writes to the audit log."""
+    if not is_audited(handler):
+        return handler.answer
+    return (AuditedCommits if handler.logs_once_a_minute else AuditedHandler)(handler, audit, timers).answer
 
 
 def quoted(value: str) -> str:

@@ -18,10 +18,10 @@ from moldau.base.counters import CLOSED_MEMORY, CLOSED_UNAUTHENTICATED_MEMORY, C
 from moldau.base.errors import MalformedData
 from moldau.base.limits import FRAME_TRUSTED_BYTES, REQUESTS_PER_TURN_MAX
 from moldau.base.promise import Promise
-from moldau.wire.codec import Outgoing
+from moldau.wire.codec import NO_REPLY, Outgoing
 
-Reply = Outgoing | Promise[Outgoing] | None
-"""The result of a request: bytes now, bytes later, or no reply at all (produce with acks=0)."""
+Reply = Outgoing | Promise[Outgoing]
+"""The result of a request: bytes now, bytes later, or NO_REPLY."""
 
 
 _LENGTH = struct.Struct(">i")
@@ -30,7 +30,7 @@ _LENGTH = struct.Struct(">i")
 class LongReply(Promise[Any]):
     """A promise of the response to a long request, which is decoded in a thread or handled in several turns. Later
     requests of the same connection are handled once `handled` is done, so that they keep their order; the response may
-    come later still, and is encoded in a thread. None: there is no response. MalformedData: the connection is
+    come later still, and is encoded in a thread. NO_REPLY: there is no response. MalformedData: the connection is
     closed."""
 
     __slots__ = ("handled", "took_s")
@@ -106,7 +106,7 @@ class ConnectionBudget:
 
 def _ignore_request(frame: memoryview) -> Reply:
     """The `answer` of a closed connection."""
-    return None
+    return NO_REPLY
 
 
 def _ignore_reply() -> None:
@@ -243,7 +243,7 @@ class Conversation:
             reply = self._answer(view[start:end])
             position = end
             answered += 1
-            if reply is not None:
+            if reply is not NO_REPLY:
                 pending.append(reply)
                 if isinstance(reply, Promise):
                     if isinstance(reply, LongReply):
@@ -303,7 +303,7 @@ class Conversation:
 
     def _handle(self, frame: memoryview) -> None:
         reply = self._answer(frame)
-        if reply is not None:
+        if reply is not NO_REPLY:
             self.pending.append(reply)
             if isinstance(reply, Promise):
                 if isinstance(reply, LongReply):

@@ -46,19 +46,19 @@ def reply_when_decoded(
             framed = handle(request, took_s)
         except MalformedData as error:
             framed = Refusal(str(error))
-        complete_long(reply, framed, no_reply)
+        complete_long(reply, framed)
 
     run_in_thread(work).then(on_decoded)
     return reply
 
 
-def complete_long(reply: LongReply, result: Any, nothing: Callable[[], Any] = lambda: None) -> None:
-    """Complete a long reply with what a handler returned: a value, a promise, or None; for None `nothing` is called."""
+def complete_long(reply: LongReply, result: Any) -> None:
+    """Complete a long reply with what a handler returned: a value or a promise."""
     if isinstance(result, LongReply):
         result.handled.then(reply.handled.complete)
     else:
         reply.handled.complete(None)
-    pass_on(nothing() if result is None else result, reply)
+    pass_on(result, reply)
 
 
 def pass_on(result: Any, reply: LongReply) -> None:
@@ -102,11 +102,3 @@ def frame_by(run_in_thread: RunInThread, frame: Callable[[], Outgoing]) -> Promi
         framed = frame()
 
     return run_in_thread(work).map(lambda _: framed)
-
-
-def no_reply() -> Outgoing:
-    """Return what keeps the place of a reply that a client with acks=0 does not get. It is empty, which would close the
-    connection, unless it has a pause."""
-    nothing = Outgoing()
-    nothing.pause_ms = 1
-    return nothing

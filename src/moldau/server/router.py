@@ -1,7 +1,7 @@
 """Turns a frame into its reply: header, version, decoding, the handler's answer, encoding. It knows no single API.
 
-The APIs that a node serves are a list of handlers. A key or version outside it closes the connection, as in Kafka,
-except that ApiVersions is answered in any version (KIP-511).
+What it must know of an API the handler declares. A key or version that no handler serves closes the connection, as in
+Kafka, except that ApiVersions is answered in any version (KIP-511).
 """
 
 from __future__ import annotations
@@ -9,27 +9,25 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from moldau.base.counters import REQUESTS_FAILED, Counters
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise, resolved
-from moldau.coordinator.machine import Client as GroupClient
 from moldau.runtime.internal_errors import InternalErrors
-from moldau.security.acls.access import UNRESTRICTED, Access
-from moldau.security.principals import Client
+from moldau.security.acls.access import Access
 from moldau.server.conversation import LongReply, Reply
-from moldau.server.late_replies import frame_by, map_long_reply, no_reply, reply_when_decoded
+from moldau.server.handler import Answer, Caller, Handler
+from moldau.server.late_replies import frame_by, map_long_reply, reply_when_decoded
 from moldau.server.request_counts import NOT_TIMED, TIMED_EVERY, RequestCounts
 from moldau.server.routes import Route, make_route
 from moldau.server.throttling import NotThrottling, ThrottledRequest, Throttling, pausing
 from moldau.wire.apis import APIS, ApiKey
-from moldau.wire.codec import UNREADABLE, Outgoing, Refusal, TooManyElements, malformed
+from moldau.wire.codec import NO_REPLY, UNREADABLE, NoReply, Outgoing, Refusal, TooManyElements, malformed
 from moldau.wire.frames import read_request_header
 from moldau.wire.schema import Message
 
@@ -40,44 +38,6 @@ KNOWN_HEADER_BYTES_MAX = 256
 """The longest header that it remembers: a client id may have 32 KiB, also before the client has authenticated."""
 _START = struct.Struct(">hhi")
 """The fixed start of a header: key, version and correlation id. Within one API and version only the last changes."""
-
-
-@dataclass(slots=True)
-class Caller:
-    """The client that sent a request, the version of the request, and what the client may do. All requests of an API
-    and version on a connection share one, as long as the client id stays."""
-
-    listener: str
-    address: str
-    client_id: str | None
-    version: int
-    access: Access = UNRESTRICTED
-    group_client: GroupClient = field(init=False, compare=False, repr=False)
-    """The client as group coordinators know it."""
-    is_unrestricted: bool = field(init=False, compare=False, repr=False)
-    """Whether `access` allows everything, so that it need not be asked."""
-
-    def __post_init__(self) -> None:
-        self.is_unrestricted = self.access.is_unrestricted
-        host = "/" + self.address.rpartition(":")[0].strip("[]")
-        self.group_client = GroupClient(self.client_id or "", host, self.version)
-
-    @property
-    def client(self) -> Client:
-        """The client as quotas count it."""
-        return Client(self.access.principal, self.client_id or "")
-
-
-class Handler(Protocol):
-    """One API. `answer` is plain code without `await`, so that the order on the wire is the order in the log."""
-
-    @property
-    def api(self) -> ApiKey: ...
-
-    @property
-    def versions(self) -> tuple[int, int]: ...
-
-    def answer(self, request: Any, caller: Caller) -> Message | Promise[Any] | None: ...
 
 
 class Router:
@@ -92,20 +52,34 @@ class Router:
         self._counters = counters or Counters()
         self._errors = InternalErrors()
         self._handlers: dict[int, Handler] = {}
-        self._served: dict[int, tuple[int, int]] = {}
+        self._answers: dict[int, Answer] = {}
+        self._listed: dict[int, tuple[int, int]] = {}
         self._routes: dict[tuple[int, int], Route] = {}
 
-    def serve(self, handlers: Iterable[Handler]) -> None:
+    def serve(
+        self, handlers: Iterable[Handler], answer_of: Callable[[Handler], Answer] = lambda each: each.answer
+    ) -> None:
+        """`answer_of` returns the function that answers the requests of a handler."""
         for handler in handlers:
             schema = APIS[handler.api]
             assert schema.lowest <= handler.versions[0], handler.api
             assert handler.versions[1] <= schema.highest, handler.api
+            assert handler.api not in self._handlers, handler.api
             self._handlers[handler.api] = handler
-        self._served = {key: handler.versions for key, handler in sorted(self._handlers.items())}
+            self._answers[handler.api] = answer_of(handler)
+        self._handlers = dict(sorted(self._handlers.items()))
+        self._listed = {
+            key: (handler.versions[0] if handler.listed_from is None else handler.listed_from, handler.versions[1])
+            for key, handler in self._handlers.items()
+        }
 
     def served(self) -> dict[int, tuple[int, int]]:
+        """Return the API keys and versions that are served."""
+        return {key: handler.versions for key, handler in self._handlers.items()}
+
+    def listed(self) -> dict[int, tuple[int, int]]:
         """Return the API keys and versions that ApiVersions lists. It is the same object until that changes."""
-        return self._served
+        return self._listed
 
     def counts(self) -> list[RequestCounts]:
         """Return the counts of all APIs and versions that were requested."""
@@ -122,8 +96,8 @@ class Router:
     def ask_here(self, api: ApiKey, request: Message) -> Message | Promise[Any]:
         """Answer a request that this node sends to itself, without the network."""
         handler = self._handlers[api]
-        answer = handler.answer(request, Caller("", "", None, handler.versions[1]))
-        assert answer is not None, f"{api.name} is answered"
+        answer = self._answers[api](request, Caller("", "", None, handler.versions[1]))
+        assert isinstance(answer, Message | Promise), f"{api.name} is answered"
         return answer
 
     def find_route(self, key: int, version: int) -> Route | None:
@@ -136,10 +110,10 @@ class Router:
             raise MalformedData(f"API key {key} is not served")
         low, high = handler.versions
         if not low <= version <= high:
-            if key == ApiKey.API_VERSIONS:
+            if handler.answers_unknown_versions:
                 return None
             raise MalformedData(f"{APIS[key].name} version {version} is not served, {low} to {high} are")
-        route = self._routes[key, version] = make_route(handler, version)
+        route = self._routes[key, version] = make_route(handler, self._answers[key], version)
         return route
 
     def log_error(self, message: str, *arguments: object) -> None:
@@ -183,7 +157,7 @@ class ConnectionRouter:
         if known is None or frame[_START.size : known.position] != known.header:
             known = self._learn(frame, key, version)
             if known is None:
-                return self._answer_unknown_api_versions(frame, correlation_id)
+                return self._answer_unknown_version(frame, correlation_id)
         _, position, caller, route = known
         LOOP_WATCH.api = route.name
         counts = route.counts
@@ -213,7 +187,9 @@ class ConnectionRouter:
             response = route.answer(request, caller)
             if isinstance(response, Message):
                 return route.frame(correlation_id, response)
-            return None if response is None else self._reply_later(route, correlation_id, response, None, NOT_TIMED)
+            if isinstance(response, NoReply):
+                return NO_REPLY
+            return self._reply_later(route, correlation_id, response, None, NOT_TIMED)
         except Exception as error:
             raise self._failure(route, caller, error) from error
 
@@ -258,10 +234,10 @@ class ConnectionRouter:
             self._known[key, version] = known
         return known
 
-    def _answer_unknown_api_versions(self, frame: memoryview, correlation_id: int) -> Reply:
+    def _answer_unknown_version(self, frame: memoryview, correlation_id: int) -> Reply:
         """Answer ApiVersions in an unknown version in the format of version 0 (KIP-511)."""
-        (_, version, _, client_id), _ = read_request_header(frame)
-        route = self._router.find_route(ApiKey.API_VERSIONS, 0)
+        (key, version, _, client_id), _ = read_request_header(frame)
+        route = self._router.find_route(key, 0)
         assert route is not None, "version 0 is served"
         LOOP_WATCH.api = route.name
         route.counts.requests += 1
@@ -285,9 +261,9 @@ class ConnectionRouter:
             response = answer(request, caller)
             if began_s:
                 counts.note_handled(began_s, isinstance(response, Promise))
-            if response is None:
+            if isinstance(response, NoReply):
                 pause_ms = 0 if throttled is None else throttled.pause_ms()
-                return pausing(pause_ms, Outgoing()) if pause_ms else None
+                return pausing(pause_ms, NoReply()) if pause_ms else NO_REPLY
             if isinstance(response, Promise):
                 return self._reply_later(route, correlation_id, response, throttled, began_s)
             if throttled is None:
@@ -324,7 +300,7 @@ class ConnectionRouter:
         """Count the request for the quotas of its client. The reply tells the connection how long to pause."""
         assert isinstance(self._throttling, Throttling), "only quotas throttle"
         throttled = ThrottledRequest(
-            self._throttling, route.key, caller.client, caller.access, request, size, decoding_s
+            self._throttling, route.handler, caller.client, caller.access, request, size, decoding_s
         )
         return self._call_handler(route, request, correlation_id, caller, throttled)
 
@@ -352,15 +328,14 @@ class ConnectionRouter:
         correlation_id: int,
         throttled: ThrottledRequest | None,
         began_s: float,
-        response: Message | MalformedData | None,
+        response: Message | MalformedData | NoReply,
     ) -> Outgoing:
-        """Return the frame. An empty one closes the connection, unless it has a pause (`no_reply`). Raise nothing:
-        whoever completes this reply may go on with those of other clients. `began_s` is when the handler was called, or
-        NOT_TIMED."""
+        """Return the frame. Raise nothing: whoever completes this reply may go on with those of other clients.
+        `began_s` is when the handler was called, or NOT_TIMED."""
         if began_s:
             route.counts.note_response(began_s)
-        if response is None:
-            return no_reply() if throttled is None else pausing(throttled.pause_ms(), no_reply())
+        if isinstance(response, NoReply):
+            return NO_REPLY if throttled is None else pausing(throttled.pause_ms(), NoReply())
         if isinstance(response, MalformedData):
             route.counts.failures += 1
             return Refusal(f"{route.name}: {response}")

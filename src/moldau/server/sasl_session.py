@@ -22,19 +22,19 @@ from moldau.security.acls.access import Access
 from moldau.security.principals import ANONYMOUS, Principal
 from moldau.security.sasl.exchange import Mechanism, NotAnswered, Phase, SaslExchange, TokenAnswer
 from moldau.server.conversation import Reply
+from moldau.server.handlers.api_versions import ApiVersions
+from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
 from moldau.server.router import Router
-from moldau.wire.apis import APIS, ApiKey
-from moldau.wire.codec import Outgoing, decode_from
+from moldau.wire.apis import APIS
+from moldau.wire.codec import NO_REPLY, Outgoing, decode_from
 from moldau.wire.frames import Framing, RequestHeader, read_request_header
 from moldau.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from moldau.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-HANDSHAKE_VERSIONS: Final = (0, 1)
-AUTHENTICATE_VERSIONS: Final = (0, 2)
 _SIZE: Final = struct.Struct(">i")
 _ERROR_CODE: Final = slice(8, 10)
 """Of an ApiVersions response: after the size and the correlation id."""
-_HANDSHAKE_KEY: Final = ApiKey.SASL_HANDSHAKE.to_bytes(2, "big")
+_HANDSHAKE_KEY: Final = SaslHandshake.api.to_bytes(2, "big")
 
 
 @dataclass(slots=True)
@@ -148,15 +148,15 @@ class SaslSession:
             return self._answer_raw_token(frame)
         header, position = read_request_header(frame)
         key = header.api_key
-        if key == ApiKey.SASL_HANDSHAKE:
+        if key == SaslHandshake.api:
             return self._answer_handshake(frame, header, position)
-        if key == ApiKey.SASL_AUTHENTICATE and exchange.phase is Phase.TOKENS:
+        if key == SaslAuthenticate.api and exchange.phase is Phase.TOKENS:
             return self._answer_token(frame, header, position)
         name = APIS[key].name if key in APIS else f"API key {key}"
         if exchange.phase is Phase.TOKENS:
             # Some clients ignore that their token was refused.
             return self._refuse(None, exchange.failure or f"{name} during the authentication")
-        if key != ApiKey.API_VERSIONS or self._has_sent_versions:
+        if key != ApiVersions.api or self._has_sent_versions:
             raise MalformedData(f"{name} before authentication; is the client's security.protocol right?")
         reply = self._serve(frame)
         # A client asks again in an older version after an error. But a large request is decoded in a thread, which a
@@ -165,13 +165,13 @@ class SaslSession:
         return reply
 
     def _answer_handshake(self, frame: memoryview, header: RequestHeader, position: int) -> Reply:
-        _check_version(header, HANDSHAKE_VERSIONS)
+        _check_version(header, SaslHandshake.versions)
         request, _ = decode_from(SaslHandshakeRequest, frame, header.api_version, position)
         exchange, now_ms = self._exchange, self._server.clock.monotonic_ms()
         exchange.mechanisms = self._server.mechanisms  # a removed user cannot authenticate again either
         answer = exchange.handshake(request.mechanism, header.api_version, now_ms)
         response = SaslHandshakeResponse(answer.error, answer.mechanisms)
-        reply = Framing(ApiKey.SASL_HANDSHAKE, header.api_version).frame(header.correlation_id, response)
+        reply = Framing(SaslHandshake.api, header.api_version).frame(header.correlation_id, response)
         if exchange.phase is Phase.FAILED:
             return self._refuse(reply, exchange.failure)
         if exchange.is_reauthenticating:
@@ -179,7 +179,7 @@ class SaslSession:
         return reply
 
     def _answer_token(self, frame: memoryview, header: RequestHeader, position: int) -> Reply:
-        _check_version(header, AUTHENTICATE_VERSIONS)
+        _check_version(header, SaslAuthenticate.versions)
         request, _ = decode_from(SaslAuthenticateRequest, frame, header.api_version, position)
         try:
             answer = self._exchange.authenticate(bytes(request.auth_bytes), self._server.clock.monotonic_ms())
@@ -190,7 +190,7 @@ class SaslSession:
     def _reply_to_token(self, header: RequestHeader, answer: TokenAnswer) -> Reply:
         exchange = self._exchange
         response = SaslAuthenticateResponse(answer.error, answer.message, answer.token, answer.lifetime_ms)
-        reply = Framing(ApiKey.SASL_AUTHENTICATE, header.api_version).frame(header.correlation_id, response)
+        reply = Framing(SaslAuthenticate.api, header.api_version).frame(header.correlation_id, response)
         if exchange.phase is Phase.FAILED:
             return self._refuse(reply, exchange.failure)
         if exchange.phase is Phase.AUTHENTICATED:
@@ -249,7 +249,7 @@ class SaslSession:
             self._connection.close(f"authentication failed: {reason}", AUTHENTICATION_FAILED)
 
         self._timer = self._server.timers.after_ms(self._server.failure_delay_ms, close)
-        return None if reply is None else late_reply
+        return NO_REPLY if reply is None else late_reply
 
 
 def _check_version(header: RequestHeader, versions: tuple[int, int]) -> None:
@@ -263,4 +263,4 @@ def _refuse_while_verifying(frame: memoryview) -> Reply:
 
 def _ignore(frame: memoryview) -> Reply:
     """Answer nothing: the connection is about to be closed."""
-    return None
+    return NO_REPLY

@@ -24,7 +24,7 @@ from moldau.platforms import page_cache
 from moldau.platforms.file_sending import SEND_MORE, is_peer_gone, send_file
 from moldau.server.conversation import ConnectionBudget, Conversation, OutOfMemory, Reply
 from moldau.server.unsent import Unsent, join_head, unsent_bytes
-from moldau.wire.codec import Outgoing
+from moldau.wire.codec import NoReply, Outgoing
 
 
 class SocketConnection:
@@ -293,7 +293,7 @@ class SocketConnection:
     def _queue(self, reply: Outgoing) -> None:
         if reply.pause_ms:
             self._mute(reply.pause_ms)
-        elif not reply:
+        elif not (reply or isinstance(reply, NoReply)):
             if not (self._writing or self._fetching):
                 self._pump()  # the replies before it
             self.close(reply.refusal)

@@ -18,18 +18,13 @@ from moldau.security.principals import Client, Principal
 from moldau.security.quotas.entities import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, REQUEST_PERCENTAGE, Quotas
 from moldau.security.quotas.limits import ClientLimits
 from moldau.server.conversation import LongReply
-from moldau.wire.apis import ApiKey
+from moldau.server.handler import Handler
 from moldau.wire.codec import Framer, Outgoing, size_of
-from moldau.wire.messages.fetch import FetchRequest, FetchResponse
+from moldau.wire.messages.fetch import FetchResponse
 from moldau.wire.schema import Message
 
 C = TypeVar("C")
 R = TypeVar("R")
-EXEMPT: Final = frozenset(
-    {ApiKey.WRITE_TXN_MARKERS, ApiKey.ALTER_PARTITION, ApiKey.VOTE, ApiKey.BEGIN_QUORUM_EPOCH, ApiKey.END_QUORUM_EPOCH}
-)
-"""Requests among the nodes of a cluster. They are not counted if the client may send them; nor are fetches of
-followers."""
 TIME_PAUSE_MS_MAX: Final = 1000
 """The longest pause for the time that requests take, as in Kafka."""
 PERCENT_PER_SECOND: Final = 100.0
@@ -62,11 +57,13 @@ class Throttling:
         keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
         self.is_active = any(map(self.limits.is_limited, keys))
 
-    def pause_ms(self, api: int, principal: Principal, client_id: str, request_bytes: int, took_s: float) -> int:
+    def pause_ms(
+        self, handler: Handler, principal: Principal, client_id: str, request_bytes: int, took_s: float
+    ) -> int:
         """Count a request, and return how long its client must pause."""
         now_ms, user = self._clock.monotonic_ms(), principal.name
         pause = 0
-        if api == ApiKey.PRODUCE:
+        if handler.counts_as_produced:
             pause = self.limits.record(PRODUCER_BYTE_RATE, user, client_id, request_bytes, now_ms)
         if self.limits.is_limited(REQUEST_PERCENTAGE):
             used = took_s * PERCENT_PER_SECOND
@@ -85,20 +82,13 @@ class Throttling:
         return pause
 
 
-def _is_follower(request: Message) -> bool:
-    if not isinstance(request, FetchRequest):
-        return False
-    replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
-    return replica_id >= 0
-
-
 class ThrottledRequest:
     """A request that is counted for the quotas of its client."""
 
     def __init__(
         self,
         throttling: Throttling,
-        api: int,
+        handler: Handler,
         client: Client,
         access: Access,
         request: Message,
@@ -107,13 +97,12 @@ class ThrottledRequest:
     ) -> None:
         """`decoding_s` is the time for which it was decoded in a thread."""
         self._throttling = throttling
-        self._api = api
+        self._handler = handler
         self._client = client
         self._size = size
         self._took_s = decoding_s
         self._long: LongReply | None = None
-        is_of_nodes = api in EXEMPT or _is_follower(request)
-        self._is_exempt = is_of_nodes and access.allows_quietly(CLUSTER_ACTION)
+        self._is_exempt = handler.is_of_node(request) and access.allows_quietly(CLUSTER_ACTION)
 
     def measured(self, answer: Callable[[Any, C], R]) -> Callable[[Any, C], R]:
         """Return the function that answers it, and measures the time of that."""
@@ -147,7 +136,7 @@ class ThrottledRequest:
         if self._is_exempt:
             return 0
         took_s = self._took_s + (0.0 if self._long is None else self._long.took_s)
-        return self._throttling.pause_ms(self._api, *self._client, self._size, took_s)
+        return self._throttling.pause_ms(self._handler, *self._client, self._size, took_s)
 
 
 def pausing(pause_ms: int, framed: Outgoing) -> Outgoing:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
@@ -28,8 +28,8 @@ Framer = Callable[[int, Any], "Outgoing"]
 
 class Outgoing(bytearray):
     """A reply being written. Records that stay in their file are listed in `slices` with their position. After it is
-    sent, no request of the connection is read for `pause_ms`. An empty one without a pause closes the connection:
-    `refusal` says why.
+    sent, no request of the connection is read for `pause_ms`. An empty one closes the connection, unless it is a
+    NoReply or has a pause: `refusal` says why.
 
     All are attributes of the class until they are set: a constructor would cost every reply more than its bytes."""
 
@@ -44,6 +44,14 @@ class Refusal(Outgoing):
     def __init__(self, reason: str) -> None:
         super().__init__()
         self.refusal = reason
+
+
+class NoReply(Outgoing):
+    """Takes the place of the reply to a request that gets none: Produce with acks=0."""
+
+
+NO_REPLY: Final = NoReply()
+"""The one without a pause."""
 
 
 def encode(message: Message, version: int, out: bytearray) -> None:

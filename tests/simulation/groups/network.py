@@ -13,7 +13,7 @@ from reading_client import EXCUSE_MS
 
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.wire.apis import response_class
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.schema import Message

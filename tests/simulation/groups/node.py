@@ -25,6 +25,8 @@ from moldau.runtime.coordinators.shard import Shard
 from moldau.settings import Settings, from_properties
 from moldau.testing.clock import FakeClock, FakeTimer, FakeTimers
 from moldau.testing.files import MemoryFiles
+from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 OFFSETS_PARTITIONS = 4
@@ -132,10 +134,15 @@ class Process:
         assert broker is not None
         assert controller is not None
         self.settings = settings
-        self.store, self.current, self.admin = self.assembly.store, self.assembly.current, controller.admin
+        self.store, self.current = self.assembly.store, self.assembly.current
         self.partitions, self.groups = broker.partitions, broker.groups
         self.router = broker.router
         self.handlers: dict[int, Any] = {handler.api: handler for handler in broker.handlers}
+
+    def ask_controller(self, api: ApiKey, request: Message) -> Promise[Any]:
+        """Send a request of this node to the controller."""
+        assert self.assembly.controller_side is not None
+        return self.assembly.controller_side.ask(api, request, version=0)
 
     def _world(self, rng: Random) -> World:
         return World(

@@ -217,22 +217,26 @@ class Population:
         elif len(topic.partitions) < PARTITIONS_MAX and self._rng.random() < 0.6:
             self._world.faults.count("a topic grows", name)
             grown = CreatePartitionsTopic(name, len(topic.partitions) + self._rng.randint(1, 2), None)
-            self._administer(lambda admin: admin.ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest([grown])))
+            self._administer(
+                lambda process: process.ask_controller(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest([grown]))
+            )
         else:
             self._world.faults.count("a topic is deleted", name)
             self._deleted_ms[name] = self._world.elapsed_ms
-            self._administer(lambda admin: admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name])))
+            self._administer(
+                lambda process: process.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
+            )
 
     def _create(self, name: str) -> None:
         topic = CreatableTopic(name, self._rng.randint(1, 4), 1)
-        self._administer(lambda admin: admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic])))
+        self._administer(lambda process: process.ask_controller(ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic])))
 
     def _administer(self, what: Any) -> None:
         process = self._world.process
         if process is None:
             return
         try:
-            what(process.admin)
+            what(process)
         except StorageFault as fault:
             self._world.trace(f"the controller cannot write: {fault}")
 

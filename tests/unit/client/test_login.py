@@ -33,10 +33,11 @@ from moldau.security.sasl.oauthbearer.server import AccessToken, TokenRefused, V
 from moldau.security.sasl.scram_messages import ScramKeys
 from moldau.security.sasl.use import SaslListenerSettings
 from moldau.server.conversation import ConnectionBudget
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
 from moldau.server.listener import Listener
-from moldau.server.router import Caller, Router
+from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -55,7 +56,7 @@ def verify(token: str) -> Promise[Verdict]:
     return resolved(verdict)
 
 
-class RecordingHeartbeat:
+class RecordingHeartbeat(Handler):
     api = ApiKey.HEARTBEAT
     versions = (0, 4)
 

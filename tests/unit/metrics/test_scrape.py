@@ -26,7 +26,7 @@ from moldau.metrics.groups import committed_offsets
 from moldau.prometheus.text import PIECE_SERIES
 from moldau.runtime.broker.lifecycle import LEAVE_TIMEOUT_MS
 from moldau.runtime.running_clock import RunningClock
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.wire.log_records.offsets import OffsetCommitKey, OffsetCommitValue
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 

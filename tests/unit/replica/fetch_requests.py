@@ -9,7 +9,7 @@ from in_memory_node import InMemoryNode
 
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.wire.messages.fetch import (
     FetchPartition,
     FetchRequest,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -28,6 +28,7 @@ from moldau.wire.messages.create_partitions import CreatePartitionsRequest, Crea
 from moldau.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
+from moldau.wire.schema import Message
 
 NODE_ID = 1
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -89,7 +90,7 @@ class InMemoryNode:
         controller, broker = self.assembly.controller_side, self.assembly.broker_side
         assert controller is not None
         assert broker is not None
-        self.controller, self.admin = controller.controller, controller.admin
+        self.controller = controller.controller
         self.partitions, self.parked, self.sessions = broker.partitions, broker.parked, broker.sessions
         self.allocate_producer_ids = controller_allocator(
             self.assembly.channel, NODE_ID, lambda: broker.lifecycle.epoch
@@ -150,26 +151,31 @@ class InMemoryNode:
         """Return a node started after a process crash; everything that was written is still there."""
         return InMemoryNode(self.files.restart(), seed=self.rng.randrange(1 << 30)).start()
 
+    def ask_controller(self, api: ApiKey, request: Message) -> Promise[Any]:
+        """Send a request of this node to the controller."""
+        assert self.assembly.controller_side is not None
+        return self.assembly.controller_side.ask(api, request, version=0)
+
     # --- what clients do ----------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
         """Create a topic and return its id; `flush_messages="1"` is the config `flush.messages`."""
         topic_configs = [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
         request = CreateTopicsRequest([CreatableTopic(name, partitions, 1, configs=topic_configs)])
-        created = self.committed(self.admin.ask(ApiKey.CREATE_TOPICS, request)).topics[0]
+        created = self.committed(self.ask_controller(ApiKey.CREATE_TOPICS, request)).topics[0]
         assert created.error_code == ErrorCode.NONE, created.error_message
         self._wait_until_laid_out(name, partitions)
         return bytes(created.topic_id)
 
     def delete_topic(self, name: str) -> None:
         response = self.committed(
-            self.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
+            self.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
         ).responses[0]
         assert response.error_code == ErrorCode.NONE
 
     def grow_topic(self, name: str, count: int) -> None:
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)])
-        response = self.committed(self.admin.ask(ApiKey.CREATE_PARTITIONS, request)).results[0]
+        response = self.committed(self.ask_controller(ApiKey.CREATE_PARTITIONS, request)).results[0]
         assert response.error_code == ErrorCode.NONE, response.error_message
         self._wait_until_laid_out(name, count)
 

@@ -96,7 +96,7 @@ def test_a_topic_of_many_partitions_is_laid_out_and_used() -> None:
 
 def test_no_files_are_left_of_a_topic_that_is_deleted_while_it_is_laid_out() -> None:
     node = InMemoryNode().start()
-    node.committed(node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("big", MANY, 1)])))
+    node.committed(node.ask_controller(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("big", MANY, 1)])))
     assert len(node.partitions.all()) < MANY
     node.delete_topic("big")
     node.settle()

@@ -37,7 +37,7 @@ def partition_names(node: InMemoryNode) -> list[str]:
 def alter(node: InMemoryNode, kind: ConfigResource, name: str, key: str, value: str | None) -> None:
     config = AlterableConfig(key, 1 if value is None else 0, value)
     request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [config])])
-    response = node.committed(node.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)).responses[0]
+    response = node.committed(node.ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)).responses[0]
     assert response.error_code == 0, response.error_message
 
 
@@ -131,8 +131,8 @@ def test_a_topic_deleted_and_recreated_in_one_flush(node: InMemoryNode) -> None:
     node.create_topic("a", 3)
     old = node.partition("a")
 
-    node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
-    node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
+    node.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
+    node.ask_controller(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
     assert partition_names(node) == ["a-0", "a-1", "a-2"], "nothing is committed yet"
     node.flush()
     assert partition_names(node) == ["a-0"]
@@ -237,7 +237,7 @@ def test_a_topic_deleted_just_before_the_crash_is_deleted_after_it(node: InMemor
     node.create_topic("a", 2)
     node.append("a")
 
-    node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
+    node.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
     node.metadata_log.flush()
     restarted = node.restart()
     assert partition_names(restarted) == []
@@ -248,8 +248,8 @@ def test_a_topic_recreated_just_before_the_crash_does_not_get_the_old_records(no
 
     node.create_topic("a", 2)
     node.append("a", count=3)
-    node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
-    node.admin.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
+    node.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["a"]))
+    node.ask_controller(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic("a", 1, 1)]))
     node.metadata_log.flush()
     restarted = node.restart()
     assert partition_names(restarted) == ["a-0"]

@@ -13,7 +13,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.log.reading import aborted_between
 from moldau.replica.partition import Partition
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 FIVE = range(5)

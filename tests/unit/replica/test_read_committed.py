@@ -14,8 +14,8 @@ from moldau.base.promise import Promise
 from moldau.log import rebuild
 from moldau.log.log import Log
 from moldau.replica.partition import Partition
+from moldau.server.handler import Caller
 from moldau.server.handlers.list_offsets import ListOffsets
-from moldau.server.router import Caller
 from moldau.testing.ports import at_once
 from moldau.wire.messages.fetch import FetchResponse, PartitionData
 from moldau.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

@@ -9,8 +9,8 @@ from replica_world import LISTENER, TOPIC, World
 
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
+from moldau.server.handler import Caller
 from moldau.server.handlers.early_batches import EARLY_MAX, EarlyBatches
-from moldau.server.router import Caller
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 LEADER = 1

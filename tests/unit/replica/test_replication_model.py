@@ -17,7 +17,7 @@ from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.log.walk import walk_batches
 from moldau.replica.partition import Partition
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.testing.files import MemoryFiles
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch, decode_records

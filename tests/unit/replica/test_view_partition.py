@@ -21,8 +21,8 @@ from moldau.metadata.apply import Changes, apply
 from moldau.metadata.image import MetadataImage
 from moldau.replica.partition import Partition
 from moldau.replica.view_partition import SKIPS_A_READ, ViewPartition
+from moldau.server.handler import Caller
 from moldau.server.handlers.describe_producers import DescribeProducers
-from moldau.server.router import Caller
 from moldau.views.definition import view_definition
 from moldau.views.field_ranges import RUN_BYTES_MIN, FieldKey, IndexedRun, RunIndex
 from moldau.views.jobs import Evaluated

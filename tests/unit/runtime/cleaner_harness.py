@@ -164,7 +164,7 @@ class CleanerHarness:
     def _alter(self, kind: int, name: str, configs: Mapping[str, str]) -> None:
         given = [AlterableConfig(key.replace("_", "."), 0, value) for key, value in configs.items()]
         request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, given)], False)
-        answer = self.node.committed(self.node.admin.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
+        answer = self.node.committed(self.node.ask_controller(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
         assert not answer.responses[0].error_code, answer.responses[0].error_message
 
     def crash(self, seed: int) -> CleanerHarness:

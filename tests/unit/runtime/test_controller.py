@@ -65,7 +65,10 @@ def test_a_response_waits_until_its_records_are_on_disk(node: InMemoryNode) -> N
 
 def test_a_decision_sees_earlier_decisions_committed_or_not(node: InMemoryNode) -> None:
     request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
-    first, second = node.admin.ask(ApiKey.CREATE_TOPICS, request), node.admin.ask(ApiKey.CREATE_TOPICS, request)
+    first, second = (
+        node.ask_controller(ApiKey.CREATE_TOPICS, request),
+        node.ask_controller(ApiKey.CREATE_TOPICS, request),
+    )
     node.flush()
     assert first.value().topics[0].error_code == 0
     assert second.value().topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -74,8 +77,8 @@ def test_a_decision_sees_earlier_decisions_committed_or_not(node: InMemoryNode) 
 def test_a_refusal_waits_for_the_records_it_depends_on(node: InMemoryNode) -> None:
     """The error "topic exists" must not be sent while a crash could still undo the creation."""
     request = CreateTopicsRequest([CreatableTopic("a", 1, 1)])
-    node.admin.ask(ApiKey.CREATE_TOPICS, request)
-    refused = node.admin.ask(ApiKey.CREATE_TOPICS, request)
+    node.ask_controller(ApiKey.CREATE_TOPICS, request)
+    refused = node.ask_controller(ApiKey.CREATE_TOPICS, request)
     assert not refused.done
     node.flush()
     assert refused.done
@@ -196,10 +199,10 @@ def test_acknowledged_decisions_survive_any_crash() -> None:
         for number in range(rng.randrange(1, 8)):
             name = f"t{rng.randrange(3)}"
             if name in node.current.image.topics:
-                reply = node.admin.ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
+                reply = node.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
                 reply.then(partial(set_outcome, answered, name, False))
             else:
-                made = node.admin.ask(
+                made = node.ask_controller(
                     ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1 + number % 2, 1)])
                 )
                 made.then(partial(set_outcome, answered, name, True))

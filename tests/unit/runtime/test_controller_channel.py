@@ -11,8 +11,9 @@ from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.security.principals import Client, Principal
+from moldau.server.apis import forwarded_handler
+from moldau.server.handler import Caller
 from moldau.server.handlers.controller.envelope import Envelope
-from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
@@ -174,7 +175,7 @@ def opened(
         answer.complete(given)
         return answer
 
-    answered = Envelope(ask).answer(envelope, CALLER)
+    answered = Envelope(ask, forwarded_handler).answer(envelope, CALLER)
     return (answered.value() if isinstance(answered, Promise) else answered), seen
 
 

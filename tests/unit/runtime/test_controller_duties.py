@@ -12,9 +12,8 @@ from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller import duties as controller_duties
-from moldau.server.handlers.controller.broker_apis import BrokerApiHandler
-from moldau.server.router import Caller
-from moldau.wire.apis import ApiKey
+from moldau.server.handler import Caller
+from moldau.server.handlers.controller.broker_apis import BrokerHeartbeat
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 CHECK = {"leader.imbalance.check.interval.seconds": "60"}
@@ -78,7 +77,7 @@ def test_a_heartbeat_is_not_recorded_if_its_connection_ended_before_the_response
         responses.append(Promise())
         return responses[-1]
 
-    handler = BrokerApiHandler(ApiKey.BROKER_HEARTBEAT, (0, 2), send_to_controller, side.duties)
+    handler = BrokerHeartbeat(send_to_controller, node.timers, side.duties)
     ended, open_one = "10.0.0.1:1", "10.0.0.1:2"
     for address in (ended, open_one):
         handler.answer(BrokerHeartbeatRequest(7), Caller("CONTROLLER", address, None, 1))

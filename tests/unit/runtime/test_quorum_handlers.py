@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from quorum_nodes import Cluster
 
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
-from moldau.server.handlers.quorum import VERSIONS, quorum_handlers
+from moldau.server.apis import controller_handlers
+from moldau.server.handlers.quorum.quorum_admin import QuorumAdmin
+from moldau.server.handlers.quorum.raft_apis import RaftHandler
 from moldau.server.router import Router
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.update_raft_voter import KRaftVersionFeature, UpdateRaftVoterRequest
+
+HANDLERS: list[Any] = [each for each in controller_handlers() if issubclass(each, QuorumAdmin | RaftHandler)]
+CASES = [(each.api, version) for each in HANDLERS for version in range(each.versions[0], each.versions[1] + 1)]
+
+
+def unexpected_call(*_: object) -> Promise[Any]:
+    raise AssertionError("the quorum answers itself")
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +33,16 @@ def router() -> Router:
     driver = cluster.nodes[1].driver
     assert driver is not None
     router = Router()
-    router.serve(quorum_handlers(driver, FakeTimers()))
+    for handler in HANDLERS:
+        is_forwarded = issubclass(handler, QuorumAdmin)
+        timers = FakeTimers()
+        router.serve([handler(unexpected_call, timers, driver) if is_forwarded else handler(driver, timers)])
     return router
 
 
 @pytest.mark.parametrize(
-    ("api", "version"), [(api, version) for api, (low, high) in VERSIONS.items() for version in range(low, high + 1)]
+    ("api", "version"),
+    CASES,
 )
 def test_an_empty_request_is_answered(router: Router, api: ApiKey, version: int) -> None:
     request = request_class(api)()
@@ -43,4 +58,5 @@ def test_an_empty_request_is_answered(router: Router, api: ApiKey, version: int)
 
 
 def test_the_versions_are_those_of_apache_kafka() -> None:
-    assert {api: (APIS[api].lowest, APIS[api].highest) for api in VERSIONS} == VERSIONS
+    for handler in HANDLERS:
+        assert handler.versions == (APIS[handler.api].lowest, APIS[handler.api].highest), handler.api

@@ -21,7 +21,7 @@ from moldau.metadata.image import PartitionState
 from moldau.replica.follower_log import FollowerLog
 from moldau.replica.partition import Partition
 from moldau.replica.reading import ReplicaReads
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_records import (
     DeleteRecordsPartition,

@@ -11,17 +11,20 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.security.principals import Client, Principal
 from moldau.security.quotas import mutations
 from moldau.security.quotas.entities import CONTROLLER_MUTATION_RATE, entity
-from moldau.security.quotas.mutations import STRICT_FROM_VERSION, MutationLimits, MutationQuota
+from moldau.security.quotas.mutations import MutationLimits, MutationQuota
+from moldau.server.apis import declared_handlers
 from moldau.wire.apis import ApiKey
 
 BURST_SECONDS = 11
 ANN = Client(Principal("User", "ann"), "app")
 ANNS_QUOTA = {entity(user="ann"): {CONTROLLER_MUTATION_RATE: 2.0}}
-STRICT, LENIENT = 6, 5
+STRICT, LENIENT = True, False
 
 
-def quota(limits: MutationLimits, version: int = STRICT, now_ms: int = 0, client: Client | None = ANN) -> MutationQuota:
-    found = limits.quota(ANNS_QUOTA, ApiKey.CREATE_TOPICS, version, client, now_ms)
+def quota(
+    limits: MutationLimits, is_strict: bool = STRICT, now_ms: int = 0, client: Client | None = ANN
+) -> MutationQuota:
+    found = limits.quota(ANNS_QUOTA, client, is_strict, now_ms)
     assert found is not None
     return found
 
@@ -58,21 +61,14 @@ def test_an_old_version_is_served_and_paused() -> None:
         assert served.pause_ms == expected_ms
 
 
-@pytest.mark.parametrize(
-    ("client", "api", "version"),
-    [
-        (Client(Principal("User", "bob"), "app"), ApiKey.CREATE_TOPICS, STRICT),
-        (None, ApiKey.CREATE_TOPICS, STRICT),
-        (ANN, ApiKey.ALTER_CONFIGS, 1),
-    ],
-    ids=["no quota", "a broker", "another API"],
-)
-def test_clients_and_apis_without_a_quota_are_not_counted(client: Client | None, api: ApiKey, version: int) -> None:
-    assert MutationLimits(BURST_SECONDS).quota(ANNS_QUOTA, api, version, client, 0) is None
+@pytest.mark.parametrize("client", [Client(Principal("User", "bob"), "app"), None], ids=["no quota", "a broker"])
+def test_clients_without_a_quota_are_not_counted(client: Client | None) -> None:
+    assert MutationLimits(BURST_SECONDS).quota(ANNS_QUOTA, client, STRICT, 0) is None
 
 
 def test_strict_versions_are_those_of_kip_599() -> None:
-    assert STRICT_FROM_VERSION == {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+    strict_from = {each.api: each.mutation_error_from for each in declared_handlers() if each.mutation_error_from}
+    assert strict_from == {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 
 
 def test_ever_new_client_ids_use_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,11 +76,11 @@ def test_ever_new_client_ids_use_bounded_memory(monkeypatch: pytest.MonkeyPatch)
     limits = MutationLimits(BURST_SECONDS)
     each = {entity(client_id=None): {CONTROLLER_MUTATION_RATE: 1.0}}
     for number in range(100):
-        made = limits.quota(each, ApiKey.CREATE_TOPICS, STRICT, ANN._replace(client_id=str(number)), 0)
+        made = limits.quota(each, ANN._replace(client_id=str(number)), STRICT, 0)
         assert made is not None
         made.charge(100)
     assert len(limits._buckets) == 10
-    last = limits.quota(each, ApiKey.CREATE_TOPICS, STRICT, ANN._replace(client_id="99"), 0)
+    last = limits.quota(each, ANN._replace(client_id="99"), STRICT, 0)
     assert last is not None
     with pytest.raises(KafkaError):
         last.charge(1)
@@ -96,7 +92,7 @@ def test_long_client_ids_are_not_kept() -> None:
     tracemalloc.start()
     try:
         for number in range(100):
-            limits.quota(each, ApiKey.CREATE_TOPICS, STRICT, ANN._replace(client_id=f"{number:030000}"), 0)
+            limits.quota(each, ANN._replace(client_id=f"{number:030000}"), STRICT, 0)
         kept_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -23,7 +23,7 @@ from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.testing.files import MemoryFiles
 from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey, response_class
-from moldau.wire.codec import Outgoing, Refusal
+from moldau.wire.codec import NO_REPLY, Outgoing, Refusal
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -92,7 +92,7 @@ def deliver(router: Router, frame: bytes | bytearray, sent: SentRequest, listene
         return sent
     if isinstance(reply, Promise):
         reply.then(sent.on_reply)
-    elif reply is None:
+    elif reply is NO_REPLY:
         sent.finish(ConnectionClosed())
     else:
         sent.on_reply(reply)

@@ -13,7 +13,7 @@ from moldau.security.acls.access import UNRESTRICTED, Access, Needs, Restricted
 from moldau.security.acls.authorizer import Authorizer
 from moldau.security.acls.bindings import CLUSTER_NAME, AclBinding, PatternType, Permission, ResourceType
 from moldau.security.principals import Principal
-from moldau.server.router import Caller, Handler
+from moldau.server.handler import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import Framing
 from moldau.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 from attacked_cluster import CLUSTER_ID, AttackedCluster
+from declared_versions import QUORUM_VERSIONS
 from random_messages import INTEGERS, Filling, least_element, random_message
 
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.topic_names import METADATA_TOPIC
-from moldau.server.handlers.quorum import VERSIONS
 from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.schema import Field, Message, fields_of
 
@@ -52,7 +52,7 @@ class HostileRequests:
         self._number += 1
         filling = self._rng.choice(FILLINGS)
         message = random_message(request_class(api), version, filling, (self._number, self._rng.random()))
-        self._is_quorum_request = self._targets_quorum and api in VERSIONS
+        self._is_quorum_request = self._targets_quorum and api in QUORUM_VERSIONS
         if filling is not Filling.LEAST and self._rng.random() < 0.9:
             self._make_plausible(message, version)
         return message

@@ -13,7 +13,7 @@ from moldau.security.acls.access import Needs, Unrestricted
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType
 from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.security.principals import Principal
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
@@ -58,9 +58,10 @@ class RestrictedNode(InMemoryNode):
         """Return the response to a request of this user, or a promise of it."""
         broker = self.assembly.broker_side
         assert broker is not None
-        handler = next(handler for handler in broker.handlers if handler.api == api)
+        route = broker.router.find_route(api, version)
+        assert route is not None
         access = self.assembly.access(Principal("User", user), HOST)
-        return handler.answer(request, Caller(listener, f"{HOST}:5", "test", version, access))
+        return route.answer(request, Caller(listener, f"{HOST}:5", "test", version, access))
 
     def completed(self, reply: Any) -> Any:
         """Flush until the reply is complete, and return the response."""

@@ -9,7 +9,7 @@ from patience import Patience
 
 from moldau.base.promise import Promise
 from moldau.server.conversation import ConnectionBudget, Conversation, Reply
-from moldau.wire.codec import Outgoing
+from moldau.wire.codec import NO_REPLY, Outgoing
 
 FRAME_BYTES_MAX = 100_000
 BUDGET_BYTES = 10_000_000
@@ -48,7 +48,7 @@ class ScriptedConversation:
         body = bytes(view)
         self.requests.append(body)
         if body.startswith(NEVER.encode()):
-            return None
+            return NO_REPLY
         if body.startswith(LATER.encode()):
             promise: Promise[Outgoing] = Promise()
             self.late.append((body, promise))

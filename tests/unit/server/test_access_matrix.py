@@ -1,4 +1,5 @@
-"""Every API and every kind of principal: a request is refused if, and only if, a permission in REQUIREMENTS is missing.
+"""Every API and every kind of principal: a request is refused if, and only if, a permission that the API declares is
+missing.
 
 Here a refusal is any authorization error in the response. The tests of each API check its exact response.
 """
@@ -16,7 +17,7 @@ from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode
 from moldau.security.acls.access import Needs
 from moldau.security.acls.bindings import CLUSTER_NAME, AclBinding, PatternType, Permission, ResourceType
-from moldau.security.acls.requirements import NO_REQUIREMENTS, REQUIREMENTS
+from moldau.server.apis import requirements
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
@@ -86,6 +87,20 @@ def codes(value: Any) -> Iterator[int]:
                 yield field
             else:
                 yield from codes(field)
+
+
+REQUIREMENTS = requirements()
+NO_REQUIREMENTS = {
+    ApiKey.API_VERSIONS,
+    ApiKey.SASL_HANDSHAKE,
+    ApiKey.SASL_AUTHENTICATE,
+    # Clients describe only themselves.
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    ApiKey.PUSH_TELEMETRY,
+    # Of these the controller checks that the client owns the token or is one of its renewers.
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)

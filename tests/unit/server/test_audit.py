@@ -19,9 +19,12 @@ from moldau.security.acls.authorizer import Decision
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.server import audit
-from moldau.server.admin_actions import ADMIN_ACTIONS, admin_actions, is_administrative
-from moldau.server.handlers.forwarded import FORWARDED
-from moldau.server.router import Caller
+from moldau.server.apis import declared_handlers
+from moldau.server.handler import Caller, Handler, is_audited
+from moldau.server.handlers.forwarded import ForwardedHandler
+from moldau.server.handlers.forwarded.create_topics import CreateTopics
+from moldau.server.handlers.groups.listing import DeleteGroups
+from moldau.server.handlers.groups.offsets import OffsetCommit
 from moldau.testing.clock import FakeClock, FakeTimers
 from moldau.wire.apis import APIS, ApiKey, request_class, response_class
 from moldau.wire.messages.alter_client_quotas import (
@@ -57,6 +60,8 @@ from moldau.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+
+AUDITED = [each for each in declared_handlers() if is_audited(each)]
 
 READ_TOPIC = Needs(AclOperation.READ, ResourceType.TOPIC)
 
@@ -145,10 +150,10 @@ def test_the_log_line_of_a_new_view_names_its_source_topic() -> None:
         CreatableTopicResult("big", num_partitions=3, replication_factor=1),
         CreatableTopicResult("plain", num_partitions=2, replication_factor=1),
     ]
-    actions = admin_actions(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse(topics=results))
+    actions = CreateTopics.admin_actions(request, CreateTopicsResponse(topics=results))
     assert [each.detail for each in actions] == ["view of orders partitions=3 replicas=1", "partitions=2 replicas=1"]
     refused = [CreatableTopicResult("big", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
-    actions = admin_actions(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse(topics=refused))
+    actions = CreateTopics.admin_actions(request, CreateTopicsResponse(topics=refused))
     assert [each.detail for each in actions] == ["view of orders"]
 
 
@@ -203,9 +208,9 @@ def test_changes_of_acls_and_quotas_are_logged(node: RestrictedNode, caplog: pyt
 def test_an_offset_reset_is_administrative_and_a_members_commit_is_not() -> None:
     reset = OffsetCommitRequest("g", -1, "")
     member, simple_consumer_of_a_group = OffsetCommitRequest("g", 3, "m"), OffsetCommitRequest("g", 3, "")
-    assert is_administrative(ApiKey.OFFSET_COMMIT, reset)
-    assert not is_administrative(ApiKey.OFFSET_COMMIT, member)
-    assert not is_administrative(ApiKey.OFFSET_COMMIT, simple_consumer_of_a_group)
+    assert OffsetCommit.is_administrative(reset)
+    assert not OffsetCommit.is_administrative(member)
+    assert not OffsetCommit.is_administrative(simple_consumer_of_a_group)
 
 
 def test_commits_without_a_member_are_logged_once_a_minute_per_group(caplog: pytest.LogCaptureFixture) -> None:
@@ -217,31 +222,28 @@ def test_commits_without_a_member_are_logged_once_a_minute_per_group(caplog: pyt
     )
     caller = Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9)
 
-    class CommitsAtOnce:
-        api = ApiKey.OFFSET_COMMIT
-        versions = (2, 10)
+    class CommitsAtOnce(OffsetCommit):
+        def __init__(self) -> None:
+            pass
 
         def answer(self, request: OffsetCommitRequest, caller: Caller) -> OffsetCommitResponse:
             return done
 
-    (handler,) = audit.audited([CommitsAtOnce()], audit.AuditLog(clock), FakeTimers(clock))
+    answer = audit.audited(CommitsAtOnce(), audit.AuditLog(clock), FakeTimers(clock))
     # Without a generation a member id means nothing: the coordinator does not look at it.
     for group, generation, member_id in (("c", 3, "m"), ("a", -1, "m"), ("a", -1, ""), ("b", -1, ""), ("a", -1, "")):
-        assert handler.answer(OffsetCommitRequest(group, generation, member_id, topics=[topic]), caller) is done
+        assert answer(OffsetCommitRequest(group, generation, member_id, topics=[topic]), caller) is done
     assert [line.partition("action=")[2] for line in audit_lines(caplog)] == [
         'OffsetCommit resource=group:a result=OK detail="t-0=7"',
         'OffsetCommit resource=group:b result=OK detail="t-0=7"',
     ]
     clock.move(audit.COMMIT_EVERY_MS)
-    handler.answer(OffsetCommitRequest("a", -1, "", topics=[topic]), caller)
+    answer(OffsetCommitRequest("a", -1, "", topics=[topic]), caller)
     assert len(audit_lines(caplog)) == 3
 
 
-class ScriptedCommits:
+class ScriptedCommits(OffsetCommit):
     """Answers each OffsetCommit when the test calls `complete`, with its error codes."""
-
-    api = ApiKey.OFFSET_COMMIT
-    versions = (2, 10)
 
     def __init__(self) -> None:
         self.waiting: list[Promise[OffsetCommitResponse]] = []
@@ -259,12 +261,12 @@ class ScriptedCommits:
 def test_a_failed_commit_does_not_hide_the_reset_after_it(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     commits = ScriptedCommits()
-    (handler,) = audit.audited([commits], audit.AuditLog(FakeClock()), FakeTimers(FakeClock()))
+    answer = audit.audited(commits, audit.AuditLog(FakeClock()), FakeTimers(FakeClock()))
     caller = Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9)
 
     def commit(*error_codes: int) -> list[str]:
         caplog.clear()
-        handler.answer(OffsetCommitRequest("a", -1, ""), caller)
+        answer(OffsetCommitRequest("a", -1, ""), caller)
         commits.complete(*error_codes)
         return [line.partition("result=")[2].partition(" ")[0] for line in audit_lines(caplog)]
 
@@ -279,9 +281,9 @@ def test_a_failed_commit_does_not_hide_the_reset_after_it(caplog: pytest.LogCapt
 def test_commits_answered_together_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "moldau.audit")
     commits = ScriptedCommits()
-    (handler,) = audit.audited([commits], audit.AuditLog(FakeClock()), FakeTimers(FakeClock()))
+    answer = audit.audited(commits, audit.AuditLog(FakeClock()), FakeTimers(FakeClock()))
     for _ in range(3):
-        handler.answer(OffsetCommitRequest("a", -1, ""), Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9))
+        answer(OffsetCommitRequest("a", -1, ""), Caller("PLAINTEXT", "10.0.0.1:5", "tool", 9))
     for _ in range(3):
         commits.complete(0)
     assert len(audit_lines(caplog)) == 1
@@ -295,7 +297,7 @@ def test_a_flood_of_denied_requests_does_not_hide_admin_actions(caplog: pytest.L
         log.denied("User:ann", "h", READ_TOPIC, "t", decide)
     result = DeleteGroupsResponse(results=[DeletableGroupResult("g", ErrorCode.NON_EMPTY_GROUP)])
     caller = Caller("", "10.0.0.1:5", None, 2)
-    finish(log.answered(ApiKey.DELETE_GROUPS, DeleteGroupsRequest(["g"]), result, caller))
+    finish(log.answered(DeleteGroups, DeleteGroupsRequest(["g"]), result, caller))
     assert audit_lines(caplog)[-1] == (
         'admin principal=User:ANONYMOUS host=10.0.0.1 client="" action=DeleteGroups resource=group:g'
         ' result=NON_EMPTY_GROUP detail=""'
@@ -314,7 +316,7 @@ def test_refused_admin_requests_do_not_hide_successful_ones(
         names = [f"t{number}" for number in range(count)]
         request = CreateTopicsRequest([CreatableTopic(name, 1, 1) for name in names])
         response = CreateTopicsResponse(topics=[CreatableTopicResult(name=name, error_code=code) for name in names])
-        finish(audited.answered(ApiKey.CREATE_TOPICS, request, response, caller))
+        finish(audited.answered(CreateTopics, request, response, caller))
     assert len(audit_lines(caplog)) == audit.FAILED_LINES_PER_SECOND_MAX + 1
     assert "resource=topic:t0 result=OK" in audit_lines(caplog)[-1]
 
@@ -349,13 +351,14 @@ def test_a_flood_of_failed_logins_does_not_hide_denied_requests(caplog: pytest.L
 def test_every_forwarded_api_that_changes_metadata_is_audited() -> None:
     """Requests that the controller decides are audited, except those that only read."""
     reading = {ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.DESCRIBE_QUORUM}
-    assert FORWARDED.keys() - reading <= ADMIN_ACTIONS.keys()
+    forwarded = {each.api for each in declared_handlers() if issubclass(each, ForwardedHandler)}
+    assert forwarded - reading <= {each.api for each in AUDITED}
 
 
-@pytest.mark.parametrize("api", ADMIN_ACTIONS, ids=lambda api: api.name)
-def test_an_empty_request_of_each_audited_api_can_be_described(api: ApiKey) -> None:
+@pytest.mark.parametrize("handler", AUDITED, ids=lambda each: each.api.name)
+def test_an_empty_request_of_each_audited_api_can_be_described(handler: type[Handler]) -> None:
     """The functions that build the log lines read only fields that exist."""
-    list(admin_actions(api, request_class(api)(), response_class(api)()))
+    list(handler.admin_actions(request_class(handler.api)(), response_class(handler.api)()))
 
 
 @pytest.mark.parametrize(("authorizer", "level"), [(STANDARD_AUTHORIZER, "INFO"), ("", "DEBUG")])

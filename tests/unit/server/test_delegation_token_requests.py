@@ -21,9 +21,10 @@ from moldau.security.delegation_tokens import DelegationToken, TokenHmacs
 from moldau.security.principal_data import principal_bytes
 from moldau.security.principals import ANONYMOUS, Principal
 from moldau.security.token_settings import TokenSettings
+from moldau.server.apis import forwarded_handler
+from moldau.server.handler import Caller
 from moldau.server.handlers.controller.envelope import Envelope
 from moldau.server.handlers.describe_delegation_token import DescribeDelegationToken
-from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import read_response, request_frame
@@ -192,7 +193,7 @@ def test_a_forwarded_request_has_the_principal_of_its_client(
     inner = request_frame(ApiKey.CREATE_DELEGATION_TOKEN, 3, 1, None, CreateDelegationTokenRequest(None, None, [], -1))
     access = node.node.assembly.access(Principal("User", "root"), "10.0.0.2")
     caller = Caller("CONTROLLER", "10.0.0.2:5", "node", 0, access)
-    reply = Envelope(controller.ask).answer(EnvelopeRequest(bytes(inner)[4:], principal), caller)
+    reply = Envelope(controller.ask, forwarded_handler).answer(EnvelopeRequest(bytes(inner)[4:], principal), caller)
     node.node.flush()
     assert isinstance(reply, Promise)
     opened = reply.value()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from attacked_cluster import CLUSTER_ID, AttackedCluster
+from declared_versions import BROKER_APIS
 from hostile_requests import STRANGER
 
 from moldau.base.errors import ErrorCode
 from moldau.metadata.controller.broker_registration import BROKERS_MAX, ENTRIES_MAX
-from moldau.server.handlers.controller.broker_apis import BROKER_APIS
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import broker_registration as registrations
 from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from attacked_cluster import CLUSTER_ID, AttackedCluster, ConnectionClosed, SentRequest
+from declared_versions import BROKER_APIS, FORWARDED, QUORUM_VERSIONS
 from depth import deep
 from hostile_requests import STRANGER, HostileRequests
 from random_messages import Filling, least_element, random_message
@@ -23,9 +24,6 @@ from moldau.base.topic_names import METADATA_TOPIC
 from moldau.raft.progress import OBSERVERS_MAX
 from moldau.raft.roles import Leader
 from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
-from moldau.server.handlers.controller.broker_apis import BROKER_APIS
-from moldau.server.handlers.forwarded import FORWARDED
-from moldau.server.handlers.quorum import VERSIONS as QUORUM_VERSIONS
 from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.frames import request_frame
 from moldau.wire.messages import begin_quorum_epoch as begins

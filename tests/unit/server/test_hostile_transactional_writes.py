@@ -18,7 +18,6 @@ from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TO
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.server.handlers import produce
-from moldau.server.handlers.transactions.write_markers import WriteTxnMarkers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import add_partitions_to_txn as adding
 from moldau.wire.messages import write_txn_markers as markers
@@ -295,7 +294,7 @@ def test_markers_are_sent_again_after_the_nodes_own_handler_failed(
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(WriteTxnMarkers, "answer", broken)
+    monkeypatch.setitem(one_node.cluster.routers[9001]._answers, ApiKey.WRITE_TXN_MARKERS, broken)
     assert one_node.end("tx", producer).error_code == ErrorCode.NONE
     one_node.cluster.timers.advance(500)
     assert one_node.states(1)["tx"] == "PrepareCommit"

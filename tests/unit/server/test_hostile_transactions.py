@@ -18,7 +18,7 @@ from moldau.base.errors import ErrorCode
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.runtime.coordinators import topic as coordinator_topic
 from moldau.runtime.coordinators.topic import _cached_hash
-from moldau.server.routes import ELEMENTS_MAX
+from moldau.server.handler import ELEMENTS_MAX
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import request_frame

@@ -13,9 +13,8 @@ from turns_of_requests import turns_of
 
 from moldau.base.errors import MalformedData
 from moldau.security.acls.access import UNRESTRICTED, Access
-from moldau.server.routes import ELEMENTS_MAX, LONG_APIS
+from moldau.server.handler import ELEMENTS_MAX
 from moldau.wire.apis import ApiKey
-from moldau.wire.decoder_source import REQUEST_ELEMENTS_MAX
 from moldau.wire.frames import request_frame
 from moldau.wire.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 
@@ -38,7 +37,7 @@ def test_no_turn_of_the_largest_request_exceeds_its_budget(cluster: AttackedClus
     route = router.find_route(api, version)
     assert route is not None
     bytes_max = min(route.bytes_max, PRODUCE_BYTES) if api is ApiKey.PRODUCE else route.bytes_max
-    elements_max = REQUEST_ELEMENTS_MAX if api in LONG_APIS else ELEMENTS_MAX
+    elements_max = route.handler.elements_max
     accesses: list[Access] = [NoPermissions(), UNRESTRICTED]
     if DEPTH == 1:
         del accesses[api % 2]  # half the APIs with each

@@ -30,8 +30,9 @@ from moldau.security.quotas.entities import CONNECTION_CREATION_RATE, entity
 from moldau.security.quotas.rates import Window
 from moldau.server import listener as listener_module
 from moldau.server.conversation import ConnectionBudget
+from moldau.server.handler import Caller, Handler
 from moldau.server.listener import Listener, bound_socket
-from moldau.server.router import Caller, Router
+from moldau.server.router import Router
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -41,7 +42,7 @@ ASK = bytes(request_frame(ApiKey.HEARTBEAT, 4, 1, "c", HeartbeatRequest(group_id
 Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Heartbeats:
+class Heartbeats(Handler):
     api = ApiKey.HEARTBEAT
     versions = (0, 4)
 

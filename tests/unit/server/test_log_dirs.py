@@ -9,8 +9,8 @@ import pytest
 from in_memory_node import InMemoryNode
 
 from moldau.base.errors import ErrorCode
+from moldau.server.handler import Caller
 from moldau.server.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
-from moldau.server.router import Caller
 from moldau.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,

@@ -14,8 +14,8 @@ from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
 from moldau.server.conversation import LongReply
+from moldau.server.handler import Caller
 from moldau.server.handlers.replies import TimeLimit, in_turns, run_steps, uneven_in_turns
-from moldau.server.router import Caller
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame

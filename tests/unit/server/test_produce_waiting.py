@@ -9,8 +9,9 @@ from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
 from moldau.log import validate
-from moldau.server.handlers import produce_parts
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
+from moldau.server.handlers import produce as produce_handler
+from moldau.wire.codec import NO_REPLY
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 TIMEOUT_MS = 1000
@@ -91,7 +92,7 @@ def test_deleting_the_topic_answers_a_waiting_produce_request(node: InMemoryNode
 
 
 def test_acks_0_has_no_response_and_an_error_closes_the_connection(node: InMemoryNode) -> None:
-    assert produce(node, ("safe", 0), acks=0) is None
+    assert produce(node, ("safe", 0), acks=0) is NO_REPLY
     assert node.partition("safe").log.end_offset == 1
     with pytest.raises(MalformedData, match="UNKNOWN_TOPIC_OR_PARTITION"):
         produce(node, ("nowhere", 0), acks=0)
@@ -113,7 +114,7 @@ def test_topics_are_named_by_id_from_version_13_on(node: InMemoryNode) -> None:
 def test_the_response_names_a_bounded_number_of_rejected_records(
     node: InMemoryNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce_parts, "RECORD_ERRORS_OF_REQUEST_MAX", 5)
+    monkeypatch.setattr(produce_handler, "RECORD_ERRORS_OF_REQUEST_MAX", 5)
     monkeypatch.setattr(validate, "RECORD_ERRORS_OF_BATCH_MAX", 3)
     node.create_topic("many", 4)
     tomorrow_ms = node.clock.now_ms() + 86_400_000

@@ -14,13 +14,12 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFaul
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED
-from moldau.server import routes
-from moldau.server.handlers.authorized_requests import authorize_functions
-from moldau.server.handlers.forwarded import forwarded_handlers
-from moldau.server.router import KNOWN_MAX, TIMED_EVERY, Caller, Router
+from moldau.server.handler import Caller, Handler
+from moldau.server.handlers.forwarded.create_topics import CreateTopics
+from moldau.server.router import KNOWN_MAX, TIMED_EVERY, Router
 from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey
-from moldau.wire.codec import Outgoing
+from moldau.wire.codec import NO_REPLY, Outgoing
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from moldau.wire.messages.create_topics import (
@@ -33,7 +32,7 @@ from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.schema import Message
 
 
-class ScriptedHandler:
+class ScriptedHandler(Handler):
     """A handler whose answer the test supplies."""
 
     def __init__(self, api: ApiKey, versions: tuple[int, int], answer: Callable[[Any, Caller], Any]) -> None:
@@ -172,8 +171,8 @@ def heartbeat_without_group() -> bytes:
 def test_a_refused_request_is_counted_as_a_failure_of_its_api(
     monkeypatch: pytest.MonkeyPatch, decoded_on_loop_bytes: int, frame: bytes, message: str
 ) -> None:
-    monkeypatch.setattr(routes, "DECODED_ON_LOOP_BYTES", decoded_on_loop_bytes)
-    monkeypatch.setattr(ScriptedHandler, "request_bytes_max", 100, raising=False)
+    monkeypatch.setattr(ScriptedHandler, "decoded_on_loop_bytes", decoded_on_loop_bytes)
+    monkeypatch.setattr(ScriptedHandler, "request_bytes_max", 100)
     monkeypatch.setattr(LOOP_WATCH, "api", "Metadata")
     router = Router(run_in_thread=at_once)
     router.serve([heartbeats(echo)])
@@ -191,7 +190,7 @@ def test_a_refused_request_is_counted_as_a_failure_of_its_api(
 
 
 def test_a_handler_without_a_response_sends_no_bytes() -> None:
-    assert route(heartbeats(lambda *_: None), ApiKey.HEARTBEAT, 4, HEARTBEAT) is None
+    assert route(heartbeats(lambda *_: NO_REPLY), ApiKey.HEARTBEAT, 4, HEARTBEAT) is NO_REPLY
 
 
 @pytest.mark.parametrize("version", [-1, 0, 3, 5, 32767])
@@ -218,7 +217,12 @@ def test_api_versions_answers_unknown_versions_in_version_0(version: int) -> Non
 
     header = (18).to_bytes(2, "big") + version.to_bytes(2, "big", signed=True) + (77).to_bytes(4, "big") + b"\xff\xff"
     tail = (b"\0" if version >= 0 else b"") + b"fields of a later version"
-    reply = route(ScriptedHandler(ApiKey.API_VERSIONS, (0, 4), answer), 0, 0, HEARTBEAT, header=header, tail=tail)
+
+    class AnyVersion(ScriptedHandler):
+        answers_unknown_versions = True
+
+    handler = AnyVersion(ApiKey.API_VERSIONS, (0, 4), answer)
+    reply = route(handler, 0, 0, HEARTBEAT, header=header, tail=tail)
     correlation_id, body = read_response(ApiVersionsResponse, reply[4:], ApiKey.API_VERSIONS, 0)
     assert (correlation_id, body.error_code) == (77, ErrorCode.UNSUPPORTED_VERSION)
 
@@ -293,14 +297,8 @@ def test_a_handler_exception_that_repeats_is_logged_once(
 @pytest.mark.parametrize("version", [2, 4, 5, 7])
 def test_an_error_message_that_quotes_a_very_long_name_can_be_encoded(version: int) -> None:
     node = InMemoryNode().start()
-    create = next(
-        each
-        for each in forwarded_handlers(
-            lambda api, request, version, client: node.admin.ask(api, request),
-            authorize_functions(node.current, node.rng, has_authorizer=False),
-            node.timers,
-        )
-        if each.api == ApiKey.CREATE_TOPICS
+    create = CreateTopics(
+        lambda api, request, version, client=None: node.ask_controller(api, request), node.timers, lambda: None
     )
     configs = [CreatableTopicConfig("y" * 32_767, "1"), CreatableTopicConfig("retention.ms", "z" * 32_767)]
     topics = [

@@ -25,9 +25,10 @@ from moldau.security.sasl.scram import Credentials, ScramServer, ScramUsers
 from moldau.security.sasl.scram_messages import ScramKeys
 from moldau.security.scram_credentials import ScramMechanism
 from moldau.server.conversation import ConnectionBudget, Conversation
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.api_versions import ApiVersions
 from moldau.server.handlers.sasl import SaslAuthenticate, SaslHandshake
-from moldau.server.router import Caller, Router
+from moldau.server.router import Router
 from moldau.server.sasl_session import SaslServer, SaslSession
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
@@ -54,7 +55,7 @@ def stored_credentials() -> Credentials:
     return {(int(SHA_256), "ann"): keys.credential(keys.salted_password("secret", b"salt", 4096), b"salt", 4096)}
 
 
-class Heartbeats:
+class Heartbeats(Handler):
     """Answers heartbeats and records the principals that sent them."""
 
     api = ApiKey.HEARTBEAT

@@ -10,8 +10,8 @@ from turns_of_requests import HeldThreads
 
 from moldau.base.errors import ErrorCode
 from moldau.server.conversation import LongReply
+from moldau.server.handler import Caller
 from moldau.server.handlers.list_offsets import ListOffsets
-from moldau.server.router import Caller
 from moldau.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
 

@@ -15,7 +15,7 @@ from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.promise import Promise
 from moldau.log.validate import decoded_records
 from moldau.server.conversation import LongReply
-from moldau.server.router import Caller
+from moldau.server.handler import Caller
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 

@@ -17,9 +17,9 @@ from moldau.base.promise import Promise
 from moldau.metadata.apply import apply
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
+from moldau.server.handler import Caller
 from moldau.server.handlers import telemetry as module
 from moldau.server.handlers.telemetry import READS_MAX, GetTelemetrySubscriptions, PushTelemetry, Telemetry
-from moldau.server.router import Caller
 from moldau.testing.clock import FakeClock
 from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey

@@ -9,7 +9,8 @@ from restricted_node import RestrictedNode
 
 from moldau.base.errors import ErrorCode
 from moldau.security.principals import ANONYMOUS
-from moldau.server.router import Caller, Router
+from moldau.server.handler import Caller, Handler
+from moldau.server.router import Router
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import request_frame
@@ -82,9 +83,10 @@ def test_auto_created_topics_count_against_the_quota(node: RestrictedNode) -> No
 
 
 def test_the_connection_is_paused_for_the_throttle_time_of_the_response() -> None:
-    class Creating:
+    class Creating(Handler):
         api = ApiKey.CREATE_TOPICS
         versions = (2, 7)
+        mutation_error_from = 6
 
         def answer(self, request: CreateTopicsRequest, caller: Caller) -> CreateTopicsResponse:
             assert caller.client == (ANONYMOUS, "app")

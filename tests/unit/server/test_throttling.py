@@ -13,10 +13,11 @@ from restricted_node import NoPermissions
 from moldau.base.promise import Promise
 from moldau.security.acls.access import Access, Unrestricted
 from moldau.security.principals import Principal
-from moldau.server import late_replies, routes
+from moldau.server import late_replies
+from moldau.server.handler import Handler
 from moldau.server.handlers import replies
 from moldau.wire.apis import ApiKey, response_class
-from moldau.wire.codec import Outgoing
+from moldau.wire.codec import NO_REPLY, Outgoing
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -38,7 +39,7 @@ class QuotaNode(InMemoryNode):
     def limit(self, user: str | None, **limits: float) -> None:
         changes = [OpData(key, value) for key, value in limits.items()]
         request = AlterClientQuotasRequest([RequestEntryData([RequestEntityData("user", user)], changes)])
-        response = self.committed(self.admin.ask(ApiKey.ALTER_CLIENT_QUOTAS, request))
+        response = self.committed(self.ask_controller(ApiKey.ALTER_CLIENT_QUOTAS, request))
         assert [each.error_code for each in response.entries] == [0]
 
     def send(
@@ -116,7 +117,7 @@ def test_a_producer_without_acks_is_paused_too(node: QuotaNode) -> None:
     assert len(reply) == 0
     assert reply.pause_ms >= 10_000
     node.clock.move(60_000)
-    assert node.send(ApiKey.PRODUCE, produce(10, acks=0), 9) is None
+    assert node.send(ApiKey.PRODUCE, produce(10, acks=0), 9) is NO_REPLY
 
 
 def test_a_consumer_above_its_quota_is_paused(node: QuotaNode) -> None:
@@ -167,7 +168,7 @@ def test_the_time_of_decoding_in_a_thread_counts_against_request_percentage(
 ) -> None:
     node.limit("ann", request_percentage=100)
     monkeypatch.setattr(late_replies, "thread_time", clock_with_steps(20.0))
-    monkeypatch.setattr(routes, "DECODED_ON_LOOP_BYTES", 10)
+    monkeypatch.setattr(Handler, "decoded_on_loop_bytes", 10)
     reply = node.send(ApiKey.METADATA, MetadataRequest([]), 9)
     assert reply is not None
     assert reply.pause_ms == 1000
@@ -226,7 +227,7 @@ def test_a_removed_quota_no_longer_throttles(node: QuotaNode) -> None:
     request = AlterClientQuotasRequest(
         [RequestEntryData([RequestEntityData("user", "ann")], [OpData(PRODUCE, remove=True)])]
     )
-    node.committed(node.admin.ask(ApiKey.ALTER_CLIENT_QUOTAS, request))
+    node.committed(node.ask_controller(ApiKey.ALTER_CLIENT_QUOTAS, request))
     reply = node.send(ApiKey.PRODUCE, produce(20_000), 9)
     assert reply is not None
     assert reply.pause_ms == 0

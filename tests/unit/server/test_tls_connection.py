@@ -39,9 +39,10 @@ from moldau.security.tls.renewal import ListenerTls
 from moldau.security.tls.settings import read_tls
 from moldau.server.audit import FailedLogin
 from moldau.server.conversation import ConnectionBudget, Reply
+from moldau.server.handler import Caller, Handler
 from moldau.server.handshakes import Handshakes, Step
 from moldau.server.listener import Listener
-from moldau.server.router import Caller, Router
+from moldau.server.router import Router
 from moldau.server.tls_connection import TlsConnection
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import Outgoing
@@ -374,7 +375,7 @@ def slow_handshakes(entered: threading.Event, gate: threading.Event) -> Any:
 # --- a listener -------------------------------------------------------------------------------------------------
 
 
-class Heartbeats:
+class Heartbeats(Handler):
     api = ApiKey.HEARTBEAT
     versions = (0, 4)
 

@@ -21,8 +21,9 @@ from moldau.log.opening import RECORDS_AT_ONCE
 from moldau.replica.partition import Partition
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.server.conversation import LongReply
-from moldau.server.router import Caller, Handler
+from moldau.server.handler import Caller, Handler
 from moldau.wire.apis import ApiKey
+from moldau.wire.codec import NO_REPLY
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from moldau.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from moldau.wire.messages.end_txn import EndTxnRequest
@@ -315,11 +316,11 @@ def test_writes_with_acks_0_are_verified_too(node: TransactionalNode) -> None:
     producer = node.init()
     request = produce_request(records(producer, "a"))
     request.acks = 0
-    assert node.ask(ApiKey.PRODUCE, request, 12) is None
+    assert node.ask(ApiKey.PRODUCE, request, 12) is NO_REPLY
     assert (node.record_values(), node.states) == (["a"], ["Ongoing"])
     stranger = produce_request(records((77, 0), "b"))
     stranger.acks = 0
-    assert node.ask(ApiKey.PRODUCE, stranger, 11) is None
+    assert node.ask(ApiKey.PRODUCE, stranger, 11) is NO_REPLY
     assert node.record_values() == ["a"]
 
 

@@ -34,7 +34,7 @@ from moldau.server.conversation import ConnectionBudget, Conversation, LongReply
 from moldau.server.router import Router
 from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey
-from moldau.wire.codec import Outgoing
+from moldau.wire.codec import NO_REPLY, Outgoing
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
@@ -218,7 +218,7 @@ def test_the_next_request_of_a_connection_waits_for_a_long_one(reads: list[bytes
 
     def answer(frame: memoryview) -> Reply:
         handled.append(bytes(frame))
-        return long if frame == b"long" else None
+        return long if frame == b"long" else NO_REPLY
 
     woken: list[None] = []
     conversation = Conversation(answer, lambda: woken.append(None), 100, ConnectionBudget(1_000, ConnectionLimits()))

@@ -9,8 +9,8 @@ from moldau.base.steps import finish
 from moldau.base.view_configs import VIEW_FROM
 from moldau.runtime.views import ports
 from moldau.security.acls.access import UNRESTRICTED
-from moldau.server.handlers.authorized_requests.topics import authorize_create_topics
 from moldau.server.handlers.authorized_requests.views import refusing_views
+from moldau.server.handlers.forwarded.create_topics import authorize_create_topics
 from moldau.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -21,12 +21,11 @@ from moldau.metadata.controller.producer_ids import decide_allocate_producer_ids
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller.active import Controller
 from moldau.runtime.controller.duties import ControllerDuties
-from moldau.wire.apis import ApiKey
-from moldau.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from moldau.wire.messages.alter_partition import AlterPartitionRequest
 from moldau.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from moldau.wire.schema import Message
+from moldau.wire.messages.unregister_broker import UnregisterBrokerRequest
 
 
 class BrokerRequests:
@@ -45,23 +44,31 @@ class BrokerRequests:
         self._layers = layers
         self._cluster_id = cluster_id
         self._clock = clock
-        self._decisions: dict[ApiKey, Callable[[MetadataImage, Any], Decision[Any] | Steps[Decision[Any]]]] = {
-            ApiKey.BROKER_REGISTRATION: self._register,
-            ApiKey.BROKER_HEARTBEAT: self._heartbeat,
-            ApiKey.UNREGISTER_BROKER: self._unregister,
-            ApiKey.ALTER_PARTITION: self._alter_partition,
-            ApiKey.ALLOCATE_PRODUCER_IDS: decide_allocate_producer_ids,
-        }
 
-    def __contains__(self, api: ApiKey) -> bool:
-        return api in self._decisions
+    # Each returns a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader.
 
-    def ask(self, api: ApiKey, request: Message) -> Promise[Any]:
-        """Return a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader."""
-        return self._controller.submit(lambda image: self._decide(api, image, request))
+    def register(self, request: BrokerRegistrationRequest) -> Promise[Any]:
+        return self._submit(lambda image: self._register(image, request))
 
-    def _decide(self, api: ApiKey, image: MetadataImage, request: Message) -> Decision[Any] | Steps[Decision[Any]]:
-        decision = self._decisions[api](image, request)
+    def heartbeat(self, request: BrokerHeartbeatRequest) -> Promise[Any]:
+        return self._submit(lambda image: self._heartbeat(image, request))
+
+    def unregister(self, request: UnregisterBrokerRequest) -> Promise[Any]:
+        return self._submit(lambda image: decide_unregister_broker(image, request, self._sessions, self._layers(image)))
+
+    def alter_partition(self, request: AlterPartitionRequest) -> Promise[Any]:
+        return self._submit(lambda image: decide_alter_partition(image, request, self._layers(image)))
+
+    def allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Promise[Any]:
+        return self._submit(lambda image: decide_allocate_producer_ids(image, request))
+
+    def _submit(self, decide: Callable[[MetadataImage], Decision[Any] | Steps[Decision[Any]]]) -> Promise[Any]:
+        return self._controller.submit(lambda image: self._decide(decide, image))
+
+    def _decide(
+        self, decide: Callable[[MetadataImage], Decision[Any] | Steps[Decision[Any]]], image: MetadataImage
+    ) -> Decision[Any] | Steps[Decision[Any]]:
+        decision = decide(image)
         self._duties.set_fencing_timer()
         return decision
 
@@ -81,11 +88,3 @@ class BrokerRequests:
     def _heartbeat(self, image: MetadataImage, request: BrokerHeartbeatRequest) -> Decision[BrokerHeartbeatResponse]:
         now_ms, next_offset = self._clock.monotonic_ms(), self._controller.next_offset
         return decide_heartbeat(image, request, self._sessions, now_ms, next_offset, self._layers(image))
-
-    def _unregister(self, image: MetadataImage, request: UnregisterBrokerRequest) -> Decision[UnregisterBrokerResponse]:
-        return decide_unregister_broker(image, request, self._sessions, self._layers(image))
-
-    def _alter_partition(
-        self, image: MetadataImage, request: AlterPartitionRequest
-    ) -> Steps[Decision[AlterPartitionResponse]]:
-        return decide_alter_partition(image, request, self._layers(image))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -22,13 +21,13 @@ from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller.active import Controller
 from moldau.security.delegation_tokens import TokenHmacs
-from moldau.security.principals import Principal
+from moldau.security.principals import ANONYMOUS, Client
 from moldau.security.token_settings import TokenSettings
-from moldau.wire.apis import ApiKey
-from moldau.wire.schema import Message
+from moldau.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from moldau.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from moldau.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 
 log = logging.getLogger("moldau.controller")
-DecideOnToken = Callable[[MetadataImage, Any, TokenContext], Decision[Any]]
 
 
 class ControllerTokens:
@@ -41,22 +40,27 @@ class ControllerTokens:
         self._clock = clock
         self._timers = timers
         self._removal_timer: Timer | None = None
-        self._decisions: dict[ApiKey, DecideOnToken] = {
-            ApiKey.CREATE_DELEGATION_TOKEN: lambda image, request, context: decide_create_token(
-                image, request, context, uuid_text(new_uuid(rng))
-            ),
-            ApiKey.RENEW_DELEGATION_TOKEN: decide_renew_token,
-            ApiKey.EXPIRE_DELEGATION_TOKEN: decide_expire_token,
-        }
+        self._rng = rng
 
-    def __contains__(self, api: ApiKey) -> bool:
-        return api in self._decisions
+    # Each returns a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader.
 
-    def ask(self, api: ApiKey, request: Message, requester: Principal) -> Promise[Any]:
-        """Return a promise of the response, or of KafkaError NOT_CONTROLLER if this node is not the leader."""
-        decide = self._decisions[api]
-        context = TokenContext(self._settings, self._hmacs, requester, self._clock.now_ms())
-        return self._controller.submit(lambda image: decide(image, request, context))
+    def create(self, request: CreateDelegationTokenRequest, client: Client | None) -> Promise[Any]:
+        context = self._context(client)
+        return self._controller.submit(
+            lambda image: decide_create_token(image, request, context, uuid_text(new_uuid(self._rng)))
+        )
+
+    def renew(self, request: RenewDelegationTokenRequest, client: Client | None) -> Promise[Any]:
+        context = self._context(client)
+        return self._controller.submit(lambda image: decide_renew_token(image, request, context))
+
+    def expire(self, request: ExpireDelegationTokenRequest, client: Client | None) -> Promise[Any]:
+        context = self._context(client)
+        return self._controller.submit(lambda image: decide_expire_token(image, request, context))
+
+    def _context(self, client: Client | None) -> TokenContext:
+        requester = ANONYMOUS if client is None else client.principal
+        return TokenContext(self._settings, self._hmacs, requester, self._clock.now_ms())
 
     # --- the removal of expired tokens, while this controller is active -------------------------------------------
 

@@ -7,24 +7,17 @@ THROTTLING_QUOTA_EXCEEDED; older ones do not know that error: they are served, a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.security.principals import Client
 from moldau.security.quotas.entities import CONTROLLER_MUTATION_RATE, Quota, Quotas, find_quota
 from moldau.security.quotas.rates import TokenBucket
-from moldau.wire.apis import ApiKey
 
 BUCKETS_MAX: Final = 100_000
 """A client that uses ever new client ids must not use up the memory: then the oldest bucket is forgotten."""
 EXCEEDED: Final = "The throttling quota has been exceeded."
-STRICT_FROM_VERSION: Final[Mapping[int, int]] = {
-    ApiKey.CREATE_TOPICS: 6,
-    ApiKey.DELETE_TOPICS: 5,
-    ApiKey.CREATE_PARTITIONS: 3,
-}
-"""The APIs that are counted, and the first version of each that knows THROTTLING_QUOTA_EXCEEDED."""
 
 
 class MutationQuota:
@@ -57,16 +50,15 @@ class MutationLimits:
         self._burst_seconds = burst_seconds
         self._buckets: dict[Hashable, TokenBucket] = {}
 
-    def quota(self, quotas: Quotas, api: int, version: int, client: Client | None, now_ms: int) -> MutationQuota | None:
-        """Return the quota of a request; None if it is not limited: no quota is for its client, the request is of
-        another kind, or a broker itself sends it."""
-        strict_from = STRICT_FROM_VERSION.get(api)
-        if strict_from is None or client is None or not quotas:
+    def quota(self, quotas: Quotas, client: Client | None, is_strict: bool, now_ms: int) -> MutationQuota | None:
+        """Return the quota of a request; None if it is not limited: no quota is for its client, or a broker itself
+        sends it."""
+        if client is None or not quotas:
             return None
         found = find_quota(quotas, CONTROLLER_MUTATION_RATE, client.principal.name, client.client_id)
         if found is None:
             return None
-        return MutationQuota(self._bucket(found), found.limit, version >= strict_from, now_ms)
+        return MutationQuota(self._bucket(found), found.limit, is_strict, now_ms)
 
     def _bucket(self, quota: Quota) -> TokenBucket:
         bucket = self._buckets.pop(quota.shared_by, None) or TokenBucket(self._burst_seconds)

@@ -11,8 +11,8 @@ from moldau.base.turns import CHECKS_A_TURN
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ALTER
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import run_steps
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -22,9 +22,10 @@ from moldau.wire.messages.alter_replica_log_dirs import (
 )
 
 
-class AlterReplicaLogDirs:
+class AlterReplicaLogDirs(Handler):
     api = ApiKey.ALTER_REPLICA_LOG_DIRS
     versions = (1, 2)
+    needs = (CLUSTER_ALTER,)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions, log_dir: str, timers: Timers) -> None:

@@ -1,7 +1,6 @@
 """ApiVersions v0–4. Lists the APIs that are served; a client sends it first.
 
-An unknown version is answered in the format of v0 with UNSUPPORTED_VERSION and our range (KIP-511). Produce is listed
-from version 0 on, although 3 is the lowest served: librdkafka before 2.11.1 cannot compress otherwise (KAFKA-18659).
+An unknown version is answered in the format of v0 with UNSUPPORTED_VERSION and our range (KIP-511).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from moldau.base.errors import ErrorCode
 from moldau.metadata.controller.features import SUPPORTED
 from moldau.metadata.current import CurrentImage
 from moldau.server.client_software import ClientSoftware
-from moldau.server.router import Caller
+from moldau.server.handler import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.api_versions import (
     ApiVersion,
@@ -40,39 +39,40 @@ def _has_valid_client_software(request: ApiVersionsRequest) -> bool:
     )
 
 
-class ApiVersions:
+class ApiVersions(Handler):
     api = ApiKey.API_VERSIONS
     versions = (0, 4)
+    needs = ()
+    answers_unknown_versions = True
+    is_on_controllers = True
 
     def __init__(
         self,
         current: CurrentImage,
-        served: Callable[[], dict[int, tuple[int, int]]],
+        listed: Callable[[], dict[int, tuple[int, int]]],
         kraft_version: Callable[[], int],
         software: ClientSoftware | None = None,
     ) -> None:
         """`software` remembers what clients tell of themselves."""
         self._current = current
-        self._served = served
+        self._listed = listed
         self._kraft_version = kraft_version
         self._software = software
-        self._listed: dict[int, tuple[int, int]] = {}
+        self._made_for: dict[int, tuple[int, int]] = {}
         self._keys: list[ApiVersion] = []
-        """Made once for what is served: every client asks, and hostile ones again and again."""
+        """Made once for what is listed: every client asks, and hostile ones again and again."""
 
     def answer(self, request: ApiVersionsRequest, caller: Caller) -> ApiVersionsResponse:
-        served = self._served()
+        listed = self._listed()
         if not self.versions[0] <= caller.version <= self.versions[1]:
             return ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, [ApiVersion(self.api, *self.versions)])
         if caller.version >= 3 and not _has_valid_client_software(request):
             return ApiVersionsResponse(ErrorCode.INVALID_REQUEST)
         if caller.version >= 3 and self._software is not None:
             self._software.note(caller.address, request.client_software_name, request.client_software_version)
-        if served is not self._listed:
-            self._listed = served
-            self._keys = [
-                ApiVersion(key, 0 if key == ApiKey.PRODUCE else low, high) for key, (low, high) in served.items()
-            ]
+        if listed is not self._made_for:
+            self._made_for = listed
+            self._keys = [ApiVersion(key, low, high) for key, (low, high) in listed.items()]
         image = self._current.image
         supported = {**SUPPORTED, KRAFT_VERSION: KRAFT_VERSIONS}
         levels = {**image.features, KRAFT_VERSION: self._kraft_version()}

@@ -5,7 +5,9 @@ It is answered when no live replica has the records any more, or when the client
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
@@ -15,8 +17,9 @@ from moldau.base.turns import CHANGES_A_TURN
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import TOPIC_DELETE
+from moldau.server.admin_actions import AdminAction
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import item_count, partitions_in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -30,9 +33,10 @@ NO_LOW_WATERMARK = -1
 Waiting = list[tuple[DeleteRecordsPartitionResult, Partition, Promise[ErrorCode]]]
 
 
-class DeleteRecords:
+class DeleteRecords(Handler):
     api = ApiKey.DELETE_RECORDS
     versions = (0, 2)
+    needs = (TOPIC_DELETE,)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions, timers: Timers) -> None:
@@ -117,6 +121,14 @@ class DeleteRecords:
         for result, partition, promise in waiting:
             promise.then(partial(on_deleted, result, partition))
         return answer
+
+    @staticmethod
+    def admin_actions(request: Any, response: Any) -> Iterator[AdminAction]:
+        for topic in response.topics:
+            for each in topic.partitions:
+                yield AdminAction(
+                    f"partition:{topic.name}-{each.partition_index}", each.error_code, f"before={each.low_watermark}"
+                )
 
 
 def _set_outcome(result: DeleteRecordsPartitionResult, partition: Partition, code: ErrorCode) -> None:

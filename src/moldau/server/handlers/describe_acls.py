@@ -15,9 +15,9 @@ from moldau.metadata.current import CurrentImage
 from moldau.security.acls.bindings import AclBinding, AclFilter
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.acl_codes import check_codes
 from moldau.server.handlers.replies import run_steps
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_acls import (
     AclDescription,
@@ -27,9 +27,11 @@ from moldau.wire.messages.describe_acls import (
 )
 
 
-class DescribeAcls:
+class DescribeAcls(Handler):
     api = ApiKey.DESCRIBE_ACLS
     versions = (1, 3)
+    needs = (CLUSTER_DESCRIBE,)
+    is_on_controllers = True
 
     def __init__(self, current: CurrentImage, has_authorizer: bool, timers: Timers) -> None:
         self._current = current

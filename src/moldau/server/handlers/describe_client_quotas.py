@@ -14,8 +14,8 @@ from moldau.metadata.current import CurrentImage
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE_CONFIGS
 from moldau.security.quotas.entities import ENTITY_TYPES, IP, Entity
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import run_steps
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_client_quotas import (
     ComponentData,
@@ -32,9 +32,10 @@ SPECIFIED: Final = 2
 """Any name, or the default."""
 
 
-class DescribeClientQuotas:
+class DescribeClientQuotas(Handler):
     api = ApiKey.DESCRIBE_CLIENT_QUOTAS
     versions = (0, 1)
+    needs = (CLUSTER_DESCRIBE_CONFIGS,)
 
     def __init__(self, current: CurrentImage, timers: Timers) -> None:
         self._current = current

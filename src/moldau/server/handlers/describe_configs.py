@@ -27,9 +27,10 @@ from moldau.metadata.records import ConfigResource
 from moldau.replica.view_counts import ViewCounts
 from moldau.runtime.log_levels import LogLevels
 from moldau.security.acls.access import Access
+from moldau.security.acls.requirements import CLUSTER_DESCRIBE_CONFIGS, GROUP_DESCRIBE_CONFIGS, TOPIC_DESCRIBE_CONFIGS
+from moldau.server.handler import LONG_ELEMENTS_MAX, Caller, Handler
 from moldau.server.handlers.config_access import describing_error, is_known_kind
 from moldau.server.handlers.replies import in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -46,9 +47,12 @@ RESOURCES_MAX: Final = 10_000
 """A request of 256 KiB could name 25,000; each takes 11 KB of memory until it is sent."""
 
 
-class DescribeConfigs:
+class DescribeConfigs(Handler):
     api = ApiKey.DESCRIBE_CONFIGS
     versions = (1, 4)
+    needs = (TOPIC_DESCRIBE_CONFIGS, GROUP_DESCRIBE_CONFIGS, CLUSTER_DESCRIBE_CONFIGS)
+    elements_max = LONG_ELEMENTS_MAX  # it refuses more than RESOURCES_MAX itself, with a reason
+    is_on_controllers = True
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
     def __init__(

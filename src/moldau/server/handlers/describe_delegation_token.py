@@ -21,8 +21,8 @@ from moldau.security.acls.requirements import TOKEN_DESCRIBE, USER_DESCRIBE_TOKE
 from moldau.security.delegation_tokens import DelegationToken, TokenHmacs, may_use_tokens
 from moldau.security.principals import Principal
 from moldau.security.token_settings import TokenSettings
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_delegation_token import (
     DescribedDelegationToken,
@@ -35,16 +35,17 @@ SORTED_TOKENS_MAX: Final = 10_000
 """More are described in any order, as by Kafka: sorting them would hold up the loop."""
 
 
-class DescribeDelegationToken:
+class DescribeDelegationToken(Handler):
     api = ApiKey.DESCRIBE_DELEGATION_TOKEN
     versions = (1, 3)
+    needs = (TOKEN_DESCRIBE, USER_DESCRIBE_TOKENS)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, current: CurrentImage, settings: TokenSettings, timers: Timers) -> None:
+    def __init__(self, current: CurrentImage, delegation_tokens: TokenSettings, timers: Timers) -> None:
         self._timers = timers
         self._current = current
-        self._is_enabled = settings.is_enabled
-        self._hmacs = TokenHmacs(settings.secret_key)
+        self._is_enabled = delegation_tokens.is_enabled
+        self._hmacs = TokenHmacs(delegation_tokens.secret_key)
 
     def answer(
         self, request: DescribeDelegationTokenRequest, caller: Caller

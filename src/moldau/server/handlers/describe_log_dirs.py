@@ -12,8 +12,8 @@ from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import in_turns, item_count, partitions_in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -26,9 +26,10 @@ from moldau.wire.messages.describe_log_dirs import (
 UNKNOWN_SPACE = (-1, -1)
 
 
-class DescribeLogDirs:
+class DescribeLogDirs(Handler):
     api = ApiKey.DESCRIBE_LOG_DIRS
     versions = (1, 5)
+    needs = (CLUSTER_DESCRIBE,)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions, log_dir: str, disk_space: DiskSpace, timers: Timers) -> None:

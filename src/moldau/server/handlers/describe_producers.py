@@ -16,8 +16,8 @@ from moldau.log.producers import ProducerEntry
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOPIC_READ
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import run_steps
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -30,9 +30,10 @@ from moldau.wire.messages.describe_producers import (
 UNKNOWN_MESSAGE: Final = "This server does not host this topic-partition."
 
 
-class DescribeProducers:
+class DescribeProducers(Handler):
     api = ApiKey.DESCRIBE_PRODUCERS
     versions = (0, 0)
+    needs = (TOPIC_READ,)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions, timers: Timers) -> None:

@@ -18,10 +18,10 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.current_leaders import known_states
 from moldau.server.handlers.reachable_brokers import ReachableBrokers
 from moldau.server.handlers.replies import run_steps
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -34,9 +34,10 @@ from moldau.wire.messages.describe_topic_partitions import (
 PARTITIONS_PER_PAGE_MAX = 2000
 
 
-class DescribeTopicPartitions:
+class DescribeTopicPartitions(Handler):
     api = ApiKey.DESCRIBE_TOPIC_PARTITIONS
     versions = (0, 0)
+    needs = (TOPIC_DESCRIBE,)
     request_bytes_max = METADATA_REQUEST_BYTES_MAX
 
     def __init__(self, current: CurrentImage, partitions: Partitions, timers: Timers) -> None:

@@ -13,8 +13,8 @@ from moldau.base.turns import LISTED_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE
 from moldau.security.scram_credentials import ScramCredential
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -26,9 +26,10 @@ from moldau.wire.messages.describe_user_scram_credentials import (
 DENIED = "Cluster authorization failed."
 
 
-class DescribeUserScramCredentials:
+class DescribeUserScramCredentials(Handler):
     api = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
     versions = (0, 0)
+    needs = (CLUSTER_DESCRIBE,)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
     def __init__(self, current: CurrentImage, timers: Timers) -> None:

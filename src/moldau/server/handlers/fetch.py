@@ -31,10 +31,10 @@ from moldau.replica.sessions import (
 from moldau.replica.throttle import ThrottledReplicas
 from moldau.replica.waiting import ParkedFetches
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_READ
+from moldau.server.handler import LONG_ELEMENTS_MAX, Caller, Handler
 from moldau.server.handlers.current_leaders import add_leaders_to_fetch
 from moldau.server.handlers.fetch_answer import FetchAnswer, ends_wait, refuse_partition
 from moldau.server.handlers.replies import item_count, partitions_in_turns, run_steps
-from moldau.server.router import Caller
 from moldau.views.shown_runs import counted_size
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import (
@@ -60,9 +60,11 @@ NEW_FOLLOWERS_WAIT_MS = 50
 that this node has begun to lead."""
 
 
-class Fetch:
+class Fetch(Handler):
     api = ApiKey.FETCH
     versions = (4, 18)
+    needs = (TOPIC_READ, CLUSTER_ACTION)
+    elements_max = LONG_ELEMENTS_MAX
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(
@@ -332,6 +334,11 @@ class Fetch:
         if name is None:
             return PartitionData(index, ErrorCode.UNKNOWN_TOPIC_ID, -1, records=EMPTY)
         return PartitionData(index, self._partitions.absence(name, index), -1, records=EMPTY)
+
+    @staticmethod
+    def is_of_node(request: FetchRequest) -> bool:
+        state = request.replica_state
+        return (request.replica_id if state is None else state.replica_id) >= 0
 
 
 def _partition_count(request: FetchRequest) -> int:

@@ -13,22 +13,23 @@ from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import CLUSTER_IDEMPOTENT_WRITE, TOPIC_WRITE, TRANSACTION_WRITE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import reply_or_error
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NO_EPOCH = -1
 
 
-class InitProducerId:
+class InitProducerId(Handler):
     api = ApiKey.INIT_PRODUCER_ID
     versions = (0, 5)
+    needs = (TRANSACTION_WRITE, CLUSTER_IDEMPOTENT_WRITE, TOPIC_WRITE)
 
-    def __init__(self, producer_ids: ProducerIds, coordinator: TransactionCoordinator, counters: Counters) -> None:
+    def __init__(self, producer_ids: ProducerIds, transactions: TransactionCoordinator, counters: Counters) -> None:
         self._producer_ids = producer_ids
         self._counters = counters
-        self._coordinator = coordinator
+        self._coordinator = transactions
 
     def answer(
         self, request: InitProducerIdRequest, caller: Caller

@@ -10,7 +10,7 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
 from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE_CONFIGS
-from moldau.server.router import Caller
+from moldau.server.handler import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import list_config_resources
 from moldau.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
@@ -24,9 +24,10 @@ KINDS: Final = (
 )
 
 
-class ListConfigResources:
+class ListConfigResources(Handler):
     api = ApiKey.LIST_CONFIG_RESOURCES
     versions = (0, 1)
+    needs = (CLUSTER_DESCRIBE_CONFIGS,)
 
     def __init__(self, current: CurrentImage) -> None:
         self._current = current

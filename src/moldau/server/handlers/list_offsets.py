@@ -33,8 +33,8 @@ from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.time_index import TimestampOffset
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
+from moldau.server.handler import LONG_ELEMENTS_MAX, Caller, Handler
 from moldau.server.handlers.replies import in_thread, run_steps
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -67,9 +67,11 @@ TIME_ITEMS: Final = 10
 """A partition counts as so many if a record is searched for, which reads indexes and headers."""
 
 
-class ListOffsets:
+class ListOffsets(Handler):
     api = ApiKey.LIST_OFFSETS
     versions = (1, 11)
+    needs = (TOPIC_DESCRIBE,)
+    elements_max = LONG_ELEMENTS_MAX
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions, timers: Timers, run_in_thread: RunInThread) -> None:

@@ -29,10 +29,10 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_CREATE, CLUSTER_DESCRIBE, TOPIC_CREATE, TOPIC_DESCRIBE
+from moldau.server.handler import LONG_ELEMENTS_MAX, Caller, Handler
 from moldau.server.handlers.current_leaders import AskedLately, known_states
 from moldau.server.handlers.reachable_brokers import NO_LEADER, ReachableBrokers
 from moldau.server.handlers.replies import in_turns, run_steps
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from moldau.wire.messages.metadata import (
@@ -55,9 +55,11 @@ TOPIC_ID_REFUSED_VERSIONS = (10, 11)
 """In these versions a request must not name topics by id. Kafka refuses each topic and lists no broker."""
 
 
-class Metadata:
+class Metadata(Handler):
     api = ApiKey.METADATA
     versions = (0, 13)
+    needs = (TOPIC_DESCRIBE, CLUSTER_CREATE, TOPIC_CREATE, CLUSTER_DESCRIBE)
+    elements_max = LONG_ELEMENTS_MAX
     request_bytes_max = METADATA_REQUEST_BYTES_MAX
 
     def __init__(
@@ -66,7 +68,7 @@ class Metadata:
         partitions: Partitions,
         creator: TopicCreator,
         cluster_id: str,
-        auto_create: bool,
+        auto_create_topics: bool,
         timers: Timers,
     ) -> None:
         self._timers = timers
@@ -74,7 +76,7 @@ class Metadata:
         self._partitions = partitions
         self._creator = creator
         self._cluster_id = cluster_id
-        self._auto_create = auto_create
+        self._auto_create = auto_create_topics
         self._asked = AskedLately(timers)
 
     def answer(self, request: MetadataRequest, caller: Caller) -> MetadataResponse | Promise[MetadataResponse]:

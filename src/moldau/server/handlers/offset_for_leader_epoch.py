@@ -10,8 +10,8 @@ from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.epochs import UNDEFINED_EPOCH
 from moldau.replica.partitions import Partitions
 from moldau.security.acls.requirements import CLUSTER_ACTION, TOPIC_DESCRIBE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import item_count, partitions_in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -22,9 +22,10 @@ from moldau.wire.messages.offset_for_leader_epoch import (
 )
 
 
-class OffsetForLeaderEpoch:
+class OffsetForLeaderEpoch(Handler):
     api = ApiKey.OFFSET_FOR_LEADER_EPOCH
     versions = (2, 4)
+    needs = (CLUSTER_ACTION, TOPIC_DESCRIBE)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
     def __init__(self, partitions: Partitions, timers: Timers) -> None:

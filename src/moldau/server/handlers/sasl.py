@@ -6,24 +6,27 @@ from __future__ import annotations
 
 from moldau.base.errors import ErrorCode
 from moldau.security.sasl.exchange import AFTER_SUCCESS
-from moldau.server.router import Caller
-from moldau.server.sasl_session import AUTHENTICATE_VERSIONS, HANDSHAKE_VERSIONS
+from moldau.server.handler import Caller, Handler
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from moldau.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
-class SaslHandshake:
+class SaslHandshake(Handler):
     api = ApiKey.SASL_HANDSHAKE
-    versions = HANDSHAKE_VERSIONS
+    versions = (0, 1)
+    needs = ()
+    is_on_controllers = True
 
     def answer(self, request: SaslHandshakeRequest, caller: Caller) -> SaslHandshakeResponse:
         return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
 
 
-class SaslAuthenticate:
+class SaslAuthenticate(Handler):
     api = ApiKey.SASL_AUTHENTICATE
-    versions = AUTHENTICATE_VERSIONS
+    versions = (0, 2)
+    needs = ()
+    is_on_controllers = True
 
     def answer(self, request: SaslAuthenticateRequest, caller: Caller) -> SaslAuthenticateResponse:
         return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, AFTER_SUCCESS)

@@ -25,7 +25,7 @@ from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.server.client_software import ClientSoftware
-from moldau.server.router import Caller
+from moldau.server.handler import Caller, Handler
 from moldau.telemetry.otlp import Point, read_points
 from moldau.telemetry.push_limit import PushLimit
 from moldau.telemetry.received import ReceivedByClient, characters_of
@@ -39,7 +39,6 @@ from moldau.wire.messages.get_telemetry_subscriptions import (
 from moldau.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 COMPRESSION_TYPES: Final = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
-OWN: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 DECOMPRESSED_FACTOR: Final = 4
 """Metrics may be so many times `telemetry.max.bytes` when they are decompressed."""
 CLIENT_ID_LENGTH_MAX: Final = 128
@@ -77,7 +76,11 @@ class Telemetry:
             apis = served()
             if self.subscriptions.exist:
                 return apis
-            others = others or {key: versions for key, versions in apis.items() if key not in OWN}
+            others = others or {
+                key: versions
+                for key, versions in apis.items()
+                if key not in (GetTelemetrySubscriptions.api, PushTelemetry.api)
+            }
             return others  # the same each time: ApiVersions makes its list once
 
         return in_use
@@ -96,9 +99,10 @@ class Telemetry:
         return ClientIdentity(uuid_text(instance_id), client_id, name, version, host.strip("[]"), port)
 
 
-class GetTelemetrySubscriptions:
+class GetTelemetrySubscriptions(Handler):
     api = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
     versions = (0, 0)
+    needs = ()
 
     def __init__(self, telemetry: Telemetry, clock: Clock, rng: Random) -> None:
         self._telemetry = telemetry
@@ -124,9 +128,10 @@ class GetTelemetrySubscriptions:
         )
 
 
-class PushTelemetry:
+class PushTelemetry(Handler):
     api = ApiKey.PUSH_TELEMETRY
     versions = (0, 0)
+    needs = ()
 
     def __init__(self, telemetry: Telemetry, clock: Clock, run_in_thread: RunInThread) -> None:
         self._telemetry = telemetry

@@ -11,11 +11,8 @@ from itertools import compress
 from operator import not_
 from typing import Any, NamedTuple, TypeVar
 
-from moldau.base.errors import KafkaError
 from moldau.base.steps import Steps, TurnItems, WaitingSteps, map_in_steps, no_steps
-from moldau.security.acls.access import Access, Needs
-from moldau.security.acls.denials import denied
-from moldau.server.handlers.error_responses import error_response
+from moldau.security.acls.access import Access
 from moldau.wire.schema import Message
 
 T = TypeVar("T")
@@ -35,19 +32,6 @@ Authorize = Callable[[Any, Access], WaitingSteps[Authorized]]
 
 def unchanged(response: Message) -> Steps[Message]:
     return no_steps(response)
-
-
-def whole_request(needs: Needs) -> Authorize:
-    """For APIs that need one permission, whatever the request contains."""
-
-    def authorize(request: Message, access: Access) -> Steps[Authorized]:
-        return no_steps(Authorized(request, unchanged) if access.allows(needs) else refused(request, denied(needs)))
-
-    return authorize
-
-
-def refused(request: Message, error: KafkaError) -> Authorized:
-    return Authorized(None, lambda _: error_response(request, error))
 
 
 def split(turn: TurnItems, items: Sequence[T], is_allowed: Callable[[T], bool]) -> Steps[tuple[list[T], list[T]]]:

@@ -4,7 +4,7 @@ only on itself. The controller sees the rest of the request."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -16,7 +16,6 @@ from moldau.metadata.records import ConfigResource
 from moldau.runtime.log_levels import AUDIT, LEVELS, ROOT, LogLevels
 from moldau.security.acls.access import Access
 from moldau.server.handlers.authorized_requests.authorized import Authorize, Authorized, duplicates, split
-from moldau.wire.apis import ApiKey
 from moldau.wire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -31,15 +30,7 @@ _KEY: Final = attrgetter("resource_type", "resource_name")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
-def with_log_levels(
-    functions: Mapping[ApiKey, Authorize], node_id: int, log_levels: LogLevels
-) -> dict[ApiKey, Authorize]:
-    """Return the functions; that of IncrementalAlterConfigs changes the log levels of this node."""
-    api = ApiKey.INCREMENTAL_ALTER_CONFIGS
-    return {**functions, api: _changing_log_levels(functions[api], node_id, log_levels)}
-
-
-def _changing_log_levels(authorize: Authorize, node_id: int, log_levels: LogLevels) -> Authorize:
+def changing_log_levels(authorize: Authorize, node_id: int, log_levels: LogLevels) -> Authorize:
     def authorize_and_change(request: IncrementalAlterConfigsRequest, access: Access) -> WaitingSteps[Authorized]:
         authorized = yield from authorize(request, access)
         if not isinstance(authorized.request, IncrementalAlterConfigsRequest):

@@ -8,6 +8,7 @@ delegation tokens need the client's principal and client id.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
@@ -19,8 +20,7 @@ from moldau.security.acls.denials import denied
 from moldau.security.acls.requirements import CLUSTER_ACTION
 from moldau.security.principal_data import read_principal
 from moldau.security.principals import Client
-from moldau.server.handlers.forwarded import FORWARDED
-from moldau.server.router import Caller
+from moldau.server.handler import Caller, Handler
 from moldau.wire.apis import ApiKey, request_class
 from moldau.wire.codec import decode_from
 from moldau.wire.frames import Framing, read_request_header
@@ -31,13 +31,18 @@ OVERHEAD_BYTES_MAX: Final = 64 << 10
 """The largest size of an envelope without the request in it: the name of a certificate may be long."""
 
 
-class Envelope:
+class Envelope(Handler):
     api = ApiKey.ENVELOPE
     versions = (0, 0)
+    needs = (CLUSTER_ACTION,)
+    is_on_brokers = False
+    is_on_controllers = True
     request_bytes_max = CONTROLLER_REQUEST_BYTES_MAX + OVERHEAD_BYTES_MAX
 
-    def __init__(self, send_to_controller: AskController) -> None:
-        self._send_to_controller = send_to_controller
+    def __init__(self, forward: AskController, forwarded: Callable[[int], type[Handler] | None]) -> None:
+        """`forwarded` returns what brokers forward of the API with this key; None if they do not forward it."""
+        self._ask = forward
+        self._forwarded = forwarded
 
     def answer(self, envelope: EnvelopeRequest, caller: Caller) -> EnvelopeResponse | Promise[EnvelopeResponse]:
         if not caller.access.allows(CLUSTER_ACTION):
@@ -45,7 +50,7 @@ class Envelope:
         data = memoryview(envelope.request_data)
         try:
             header, position = read_request_header(data)
-            api = _forwardable_api(header.api_key, header.api_version)
+            api = self._forwardable_api(header.api_key, header.api_version)
             request, _ = decode_from(request_class(api), data, header.api_version, position)
             client = _client(envelope, header.client_id)
         except MalformedData:
@@ -63,7 +68,14 @@ class Envelope:
                 return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
             return EnvelopeResponse(bytes(frame[4:]))
 
-        return self._send_to_controller(api, request, header.api_version, client).map(wrap_response)
+        return self._ask(api, request, header.api_version, client).map(wrap_response)
+
+    def _forwardable_api(self, key: int, version: int) -> ApiKey:
+        """Return the API key; raise KafkaError for an API or version that brokers do not forward."""
+        handler = self._forwarded(key)
+        if handler is None or not handler.versions[0] <= version <= handler.versions[1]:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        return handler.api
 
 
 def _client(envelope: EnvelopeRequest, client_id: str | None) -> Client | None:
@@ -75,11 +87,3 @@ def _client(envelope: EnvelopeRequest, client_id: str | None) -> Client | None:
         return Client(read_principal(envelope.request_principal), client_id or "")
     except MalformedData as malformed:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(malformed)) from None
-
-
-def _forwardable_api(key: int, version: int) -> ApiKey:
-    """Return the API key; raise KafkaError for an API or version that brokers do not forward."""
-    low, high = FORWARDED.get(ApiKey(key), (0, -1)) if key in FORWARDED else (0, -1)
-    if not low <= version <= high:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    return ApiKey(key)

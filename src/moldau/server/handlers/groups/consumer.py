@@ -26,9 +26,9 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.groups.matching import answer_when_matched
 from moldau.server.handlers.replies import reply_or_error, reply_when_ready, run_steps, uneven_in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -44,15 +44,16 @@ TOPICS_DENIED = "The group has described topic(s) that the client is not authori
 """Kafka's words."""
 
 
-class ConsumerGroupHeartbeat:
+class ConsumerGroupHeartbeat(Handler):
     api = ApiKey.CONSUMER_GROUP_HEARTBEAT
     versions = (0, 1)
+    needs = (GROUP_READ, TOPIC_DESCRIBE)
     request_bytes_max = PARTITIONS_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers, is_enabled: bool = True) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator, timers: Timers, has_consumer_protocol: bool = True) -> None:
+        self._coordinator = groups
         self._timers = timers
-        self._is_enabled = is_enabled
+        self._is_enabled = has_consumer_protocol
 
     def answer(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller, is_authorized: bool = False
@@ -101,15 +102,16 @@ def _heartbeat_error(error: KafkaError) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=code, error_message=error.message)
 
 
-class ConsumerGroupDescribe:
+class ConsumerGroupDescribe(Handler):
     api = ApiKey.CONSUMER_GROUP_DESCRIBE
     versions = (0, 1)
+    needs = (GROUP_DESCRIBE, TOPIC_DESCRIBE)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers, is_enabled: bool = True) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator, timers: Timers, has_consumer_protocol: bool = True) -> None:
+        self._coordinator = groups
         self._timers = timers
-        self._is_enabled = is_enabled
+        self._is_enabled = has_consumer_protocol
 
     def answer(
         self, request: ConsumerGroupDescribeRequest, caller: Caller

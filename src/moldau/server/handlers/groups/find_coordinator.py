@@ -19,9 +19,9 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Needs
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_DESCRIBE, TRANSACTION_DESCRIBE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.current_leaders import AskedLately
 from moldau.server.handlers.replies import in_turns, run_steps
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -43,9 +43,10 @@ class _KeyType(NamedTuple):
     denied_message: str
 
 
-class FindCoordinator:
+class FindCoordinator(Handler):
     api = ApiKey.FIND_COORDINATOR
     versions = (0, 6)
+    needs = (GROUP_DESCRIBE, TRANSACTION_DESCRIBE, CLUSTER_ACTION)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
     def __init__(

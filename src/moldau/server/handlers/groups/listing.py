@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,21 +21,23 @@ from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE, GROUP_DELETE, GROUP_DESCRIBE
+from moldau.server.admin_actions import AdminAction
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import combine_replies, reply_or_error, run_steps, uneven_in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from moldau.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from moldau.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-class ListGroups:
+class ListGroups(Handler):
     api = ApiKey.LIST_GROUPS
     versions = (0, 5)
+    needs = (CLUSTER_DESCRIBE, GROUP_DESCRIBE)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator, timers: Timers) -> None:
+        self._coordinator = groups
         self._timers = timers
 
     def answer(self, request: ListGroupsRequest, caller: Caller) -> ListGroupsResponse | Promise[ListGroupsResponse]:
@@ -71,13 +73,14 @@ def _list_response(parts: list[Any]) -> ListGroupsResponse:
     return ListGroupsResponse(groups=groups)
 
 
-class DescribeGroups:
+class DescribeGroups(Handler):
     api = ApiKey.DESCRIBE_GROUPS
     versions = (0, 6)
+    needs = (GROUP_DESCRIBE,)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator, timers: Timers) -> None:
+        self._coordinator = groups
         self._timers = timers
 
     def answer(
@@ -113,13 +116,14 @@ class DescribeGroups:
         return reply, members
 
 
-class DeleteGroups:
+class DeleteGroups(Handler):
     api = ApiKey.DELETE_GROUPS
     versions = (0, 2)
+    needs = (GROUP_DELETE,)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator, timers: Timers) -> None:
+        self._coordinator = groups
         self._timers = timers
 
     def answer(
@@ -150,3 +154,8 @@ class DeleteGroups:
             lambda error: DeletableGroupResult(group_id, error.code),
         )
         return reply, records
+
+    @staticmethod
+    def admin_actions(request: Any, response: Any) -> Iterator[AdminAction]:
+        for result in response.results:
+            yield AdminAction(f"group:{result.group_id}", result.error_code)

@@ -18,9 +18,9 @@ from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_DESCRIBE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.groups.matching import answer_when_matched
 from moldau.server.handlers.replies import reply_or_error, reply_when_ready
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -31,12 +31,13 @@ NULL_PROTOCOL_MIN_VERSION = 7
 LEAVE_SEVERAL_MIN_VERSION = 3
 
 
-class JoinGroup:
+class JoinGroup(Handler):
     api = ApiKey.JOIN_GROUP
     versions = (0, 9)
+    needs = (GROUP_READ,)
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator, timers: Timers) -> None:
+        self._coordinator = groups
         self._timers = timers
 
     def answer(self, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse | Promise[JoinGroupResponse]:
@@ -69,12 +70,13 @@ def _with_protocol_name(response: JoinGroupResponse, version: int) -> JoinGroupR
     return response
 
 
-class SyncGroup:
+class SyncGroup(Handler):
     api = ApiKey.SYNC_GROUP
     versions = (0, 5)
+    needs = (GROUP_READ,)
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._coordinator = groups
 
     def answer(self, request: SyncGroupRequest, caller: Caller) -> SyncGroupResponse | Promise[SyncGroupResponse]:
         client = caller.group_client
@@ -94,12 +96,13 @@ def _deny_sync(request: SyncGroupRequest, client: Client) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
-class Heartbeat:
+class Heartbeat(Handler):
     api = ApiKey.HEARTBEAT
     versions = (0, 4)
+    needs = (GROUP_READ,)
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._coordinator = groups
 
     def answer(self, request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse | Promise[HeartbeatResponse]:
         if not (caller.is_unrestricted or caller.access.allows(GROUP_READ, request.group_id)):
@@ -117,12 +120,13 @@ def _heartbeat_error(error: KafkaError) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=0 if is_loading else error.code)
 
 
-class LeaveGroup:
+class LeaveGroup(Handler):
     api = ApiKey.LEAVE_GROUP
     versions = (0, 5)
+    needs = (GROUP_READ,)
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator) -> None:
+        self._coordinator = groups
 
     def answer(self, request: LeaveGroupRequest, caller: Caller) -> LeaveGroupResponse | Promise[LeaveGroupResponse]:
         if not caller.access.allows(GROUP_READ, request.group_id):

@@ -8,7 +8,7 @@ OffsetDelete v0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,8 @@ from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.machine import Client, MayUseTopic, Outcome, any_topic
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import GROUP_DELETE, GROUP_DESCRIBE, GROUP_READ, TOPIC_DESCRIBE, TOPIC_READ
+from moldau.server.admin_actions import AdminAction, first_error, first_joined, partition_count
+from moldau.server.handler import LONG_ELEMENTS_MAX, Caller, Handler
 from moldau.server.handlers.replies import (
     combine_replies,
     item_count,
@@ -32,7 +34,6 @@ from moldau.server.handlers.replies import (
     run_steps,
     steps_when_ready,
 )
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -60,13 +61,15 @@ GROUP_COST: Final = 20
 """Looking up a group takes about as long as so many offsets."""
 
 
-class OffsetCommit:
+class OffsetCommit(Handler):
     api = ApiKey.OFFSET_COMMIT
     versions = (2, 10)
+    needs = (GROUP_READ, TOPIC_READ)
+    logs_once_a_minute = True
     request_bytes_max = OFFSETS_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator, timers: Timers) -> None:
+        self._coordinator = groups
         self._timers = timers
 
     def answer(
@@ -143,6 +146,22 @@ class OffsetCommit:
 
         return steps_when_ready(self._timers, reply, or_error) if isinstance(reply, Promise) else reply
 
+    @staticmethod
+    def admin_actions(request: Any, response: Any) -> Iterator[AdminAction]:
+        names = (
+            f"{topic.name or topic.topic_id.hex()}-{each.partition_index}={each.committed_offset}"
+            for topic in request.topics
+            for each in topic.partitions
+        )
+        detail = first_joined(names, partition_count(request.topics))
+        yield AdminAction(f"group:{request.group_id}", first_error(response), detail)
+
+    @staticmethod
+    def is_administrative(request: OffsetCommitRequest) -> bool:
+        """Whether there is no member. Tools reset offsets so, and consumers that assign partitions themselves commit
+        so."""
+        return request.generation_id_or_member_epoch < 0  # then a member id means nothing
+
 
 def _commit(
     groups: Groups, request: OffsetCommitRequest, client: Client, may_read: MayUseTopic
@@ -183,13 +202,15 @@ def _commit_error_code(code: ErrorCode) -> ErrorCode:
     return ErrorCode.INVALID_COMMIT_OFFSET_SIZE if code is ErrorCode.RECORD_LIST_TOO_LARGE else code
 
 
-class OffsetFetch:
+class OffsetFetch(Handler):
     api = ApiKey.OFFSET_FETCH
     versions = (1, 10)
+    needs = (GROUP_DESCRIBE, TOPIC_DESCRIBE)
+    elements_max = LONG_ELEMENTS_MAX
     request_bytes_max = OFFSETS_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator, timers: Timers) -> None:
+        self._coordinator = groups
         self._timers = timers
 
     def answer(self, request: OffsetFetchRequest, caller: Caller) -> OffsetFetchResponse | Promise[OffsetFetchResponse]:
@@ -301,13 +322,14 @@ def _single_group_error(
     return OffsetFetchResponse(topics=topics, error_code=code)
 
 
-class OffsetDelete:
+class OffsetDelete(Handler):
     api = ApiKey.OFFSET_DELETE
     versions = (0, 0)
+    needs = (GROUP_DELETE, TOPIC_READ)
     request_bytes_max = OFFSETS_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, groups: GroupCoordinator, timers: Timers) -> None:
+        self._coordinator = groups
         self._timers = timers
 
     def answer(
@@ -331,3 +353,9 @@ class OffsetDelete:
             lambda: self._coordinator.submit_read(group_id, machine, lambda groups: groups.offsets.delete(draft)),
             lambda error: OffsetDeleteResponse(error_code=error.code),
         )
+
+    @staticmethod
+    def admin_actions(request: Any, response: Any) -> Iterator[AdminAction]:
+        names = (f"{topic.name}-{each.partition_index}" for topic in request.topics for each in topic.partitions)
+        detail = first_joined(names, partition_count(request.topics))
+        yield AdminAction(f"group:{request.group_id}", response.error_code or first_error(response), detail)

@@ -25,6 +25,7 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_READ, TOPIC_WRITE, TRANSACTION_WRITE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import (
     TimeLimit,
     combine_replies,
@@ -33,7 +34,6 @@ from moldau.server.handlers.replies import (
     run_steps,
     steps_when_ready,
 )
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from moldau.wire.messages.add_partitions_to_txn import (
@@ -52,14 +52,15 @@ CodeOf = Callable[[str, int], ErrorCode]
 """Returns the error code of a partition, by its topic and index."""
 
 
-class AddPartitionsToTxn:
+class AddPartitionsToTxn(Handler):
     api = ApiKey.ADD_PARTITIONS_TO_TXN
     versions = (0, 5)
+    needs = (TRANSACTION_WRITE, TOPIC_WRITE, CLUSTER_ACTION)
     request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
-    def __init__(self, current: CurrentImage, coordinator: TransactionCoordinator, timers: Timers) -> None:
+    def __init__(self, current: CurrentImage, transactions: TransactionCoordinator, timers: Timers) -> None:
         self._current = current
-        self._coordinator = coordinator
+        self._coordinator = transactions
         self._timers = timers
 
     def answer(
@@ -215,13 +216,14 @@ def _results_steps(
     return combine(results)
 
 
-class AddOffsetsToTxn:
+class AddOffsetsToTxn(Handler):
     api = ApiKey.ADD_OFFSETS_TO_TXN
     versions = (0, 4)
+    needs = (TRANSACTION_WRITE, GROUP_READ)
     request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: TransactionCoordinator, groups: GroupCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, transactions: TransactionCoordinator, groups: GroupCoordinator) -> None:
+        self._coordinator = transactions
         self._groups = groups
 
     def answer(

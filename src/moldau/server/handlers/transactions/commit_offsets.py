@@ -21,8 +21,8 @@ from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import InTransaction
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_READ, TRANSACTION_WRITE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import item_count, partitions_in_turns, reply_or_error, run_steps, steps_when_ready
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -52,9 +52,10 @@ Response = TxnOffsetCommitResponse | Promise[TxnOffsetCommitResponse]
 Draft = CommitDraft[TxnOffsetCommitResponseTopic]
 
 
-class TxnOffsetCommit:
+class TxnOffsetCommit(Handler):
     api = ApiKey.TXN_OFFSET_COMMIT
     versions = (0, 5)
+    needs = (TRANSACTION_WRITE, GROUP_READ, TOPIC_READ)
     request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(

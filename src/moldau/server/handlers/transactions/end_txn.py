@@ -11,19 +11,20 @@ from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.requirements import TRANSACTION_WRITE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import reply_or_error
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 
-class EndTxn:
+class EndTxn(Handler):
     api = ApiKey.END_TXN
     versions = (0, 5)
+    needs = (TRANSACTION_WRITE,)
     request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
-        self._coordinator = coordinator
+    def __init__(self, transactions: TransactionCoordinator) -> None:
+        self._coordinator = transactions
 
     def answer(self, request: EndTxnRequest, caller: Caller) -> EndTxnResponse | Promise[EndTxnResponse]:
         if not caller.access.allows(TRANSACTION_WRITE, request.transactional_id):

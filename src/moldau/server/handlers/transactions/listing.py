@@ -17,8 +17,8 @@ from moldau.coordinator.transaction.transactions import Transactions
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Access
 from moldau.security.acls.requirements import TOPIC_DESCRIBE, TRANSACTION_DESCRIBE
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import combine_replies, reply_or_error, run_steps, uneven_in_turns
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -32,13 +32,14 @@ TRANSACTION_COST: Final = 10
 Response = ListTransactionsResponse | Promise[ListTransactionsResponse]
 
 
-class ListTransactions:
+class ListTransactions(Handler):
     api = ApiKey.LIST_TRANSACTIONS
     versions = (0, 2)
+    needs = (TRANSACTION_DESCRIBE,)
     request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: TransactionCoordinator, timers: Timers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, transactions: TransactionCoordinator, timers: Timers) -> None:
+        self._coordinator = transactions
         self._timers = timers
 
     def answer(self, request: ListTransactionsRequest, caller: Caller) -> Response:
@@ -98,13 +99,14 @@ def _list_error(error: KafkaError) -> ListTransactionsResponse:
     return ListTransactionsResponse(error_code=error.code)
 
 
-class DescribeTransactions:
+class DescribeTransactions(Handler):
     api = ApiKey.DESCRIBE_TRANSACTIONS
     versions = (0, 0)
+    needs = (TRANSACTION_DESCRIBE, TOPIC_DESCRIBE)
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
-    def __init__(self, coordinator: TransactionCoordinator, timers: Timers) -> None:
-        self._coordinator = coordinator
+    def __init__(self, transactions: TransactionCoordinator, timers: Timers) -> None:
+        self._coordinator = transactions
         self._timers = timers
 
     def answer(

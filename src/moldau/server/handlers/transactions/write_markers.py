@@ -24,8 +24,8 @@ from moldau.replica.partitions import Partitions
 from moldau.replica.verification import Verifications
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import CLUSTER_ACTION, CLUSTER_ALTER
+from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.replies import reply_or_error, run_steps
-from moldau.server.router import Caller
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -45,9 +45,10 @@ Written = dict[TopicPartition, Code]
 """The results of one marker; promises of those that are not committed yet."""
 
 
-class WriteTxnMarkers:
+class WriteTxnMarkers(Handler):
     api = ApiKey.WRITE_TXN_MARKERS
     versions = (1, 2)
+    needs = (CLUSTER_ALTER, CLUSTER_ACTION)
     request_bytes_max = TRANSACTION_REQUEST_BYTES_MAX
 
     def __init__(
@@ -130,6 +131,10 @@ class WriteTxnMarkers:
         )
         self._verifications.finish(partition, marker.producer_id)
         return partition.acknowledged(appended.last_offset) or ErrorCode.NONE
+
+    @staticmethod
+    def is_of_node(request: WriteTxnMarkersRequest) -> bool:
+        return True
 
 
 def _marker_error(code: ErrorCode) -> ErrorCode:
