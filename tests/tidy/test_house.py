@@ -187,7 +187,7 @@ LONG_FUNCTIONS: set[str] = set()
 
 CLIENT_SIDE = ("cli", "client", "console", "operations", "pipelines", "spark", "testing")
 """The clients of a cluster. Nodes, in runtime and raft, build the requests to their peers."""
-API_NAMES = frozenset(re.findall(r'\d+: \(\S+, "(\w+)",', (GENERATED / "__init__.py").read_text()))
+API_NAMES = frozenset(re.findall(r'\d+: \(\S+, "(\w+)",', (GENERATED[0] / "__init__.py").read_text()))
 OF_RECORDS = frozenset({"ProduceRequest", "FetchRequest", "InitProducerIdRequest"})
 """Requests that carry records, and that of the producer id: every producer and reader has its own."""
 BUILT_ELSEWHERE: Mapping[str, frozenset[str]] = {

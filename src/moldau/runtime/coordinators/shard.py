@@ -29,6 +29,7 @@ from moldau.coordinator.machine import UNWRITABLE, Answer, CoordinatorRecord, Ou
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.runtime.own_work import OwnWork
 from moldau.wire.batch import BATCH_HEADER_BYTES
 from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
@@ -395,6 +396,10 @@ def _total_size(records: Sequence[Record]) -> int:
 
 def _complete(answers: Sequence[Answer]) -> None:
     """Complete the last promise first: of several responses to one connection, the first is then completed last, and
-    one send takes all of them."""
+    one send takes all of them. What a request does with its answer concerns that request alone: an unexpected exception
+    there is logged, and the others get theirs."""
     for waiting, response in reversed(answers):
-        waiting.complete(response)
+        try:
+            waiting.complete(response)
+        except Exception:
+            INTERNAL_ERRORS.log(log, "a request failed after its coordinator had answered")
