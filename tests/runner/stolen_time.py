@@ -28,7 +28,7 @@ WITH_PROCESSES = ("interop", "spark", "dist", "chaos")
 GIVEN_UP_BY_SPARK = "Python worker failed to connect back"
 """Spark waits ten seconds for a Python worker to start, however busy the machine is, and has no setting for it."""
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 STAT = Path("/proc/stat")
 
 
@@ -51,7 +51,7 @@ def stolen_share(before: ProcessorTime, after: ProcessorTime) -> float:
 
 
 class Repeats:
-    def __init__(self, folder: Path = HERE, now: Callable[[], ProcessorTime] = processor_time) -> None:
+    def __init__(self, folder: Path = TESTS, now: Callable[[], ProcessorTime] = processor_time) -> None:
         self._folders = [folder / name for name in WITH_PROCESSES]
         self._now = now
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from patience import Patience, text_of
-from sharing import Sharing
+from runner.sharing import Sharing
 
 PRINT_EVERY_S = 5.0
 
@@ -49,6 +49,10 @@ class Progress:
             self._outcomes[report.outcome] += 1
         if report.failed:
             self._print(f"FAILED {report.nodeid}")
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._print(f"FAILED to collect {report.nodeid}")
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         Patience.awaited = ""
