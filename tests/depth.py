@@ -18,6 +18,6 @@ def deep(count: int) -> int:
     return count * DEPTH
 
 
-def sample(items: Iterable[T], every: int) -> list[T]:
-    """Return every so-many-th item; with more depth all of them."""
-    return list(items)[:: every if DEPTH == 1 else 1]
+def sample(items: Iterable[T], every: int, first: int = 0) -> list[T]:
+    """Return every so-many-th item, from `first` modulo that number; with more depth all of them."""
+    return list(items) if DEPTH > 1 else list(items)[first % every :: every]

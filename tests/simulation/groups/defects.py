@@ -174,7 +174,7 @@ DEFECTS: dict[Defect, int] = {
     a_partition_is_assigned_before_it_is_revoked: 0,
     a_heartbeat_without_owned_partitions_counts_as_owning_none: 1,
     the_generation_is_not_increased: 0,
-    commits_of_old_generations_are_accepted: 6,
+    commits_of_old_generations_are_accepted: 16,
     commits_of_former_members_are_accepted: 5,
     responses_are_sent_before_the_append: 0,
     records_are_committed_before_they_are_on_disk: 10,

@@ -18,7 +18,7 @@ from moldau.raft import following, leading
 from moldau.raft.core import Core
 from moldau.raft.roles import Prospective, Unattached
 
-SEEDS = int(os.environ.get("MOLDAU_SEEDS", deep(60)))
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", deep(20)))
 HUNTS = SEEDS // 6
 BROKEN_SEEDS = 400
 """Seeds within which a storm must detect a quorum that is broken on purpose."""

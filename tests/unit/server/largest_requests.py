@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple
 
+from depth import sample
 from random_messages import INTEGERS, Filling, least_element, random_message
 
 from moldau.wire.apis import ApiKey, request_class
@@ -21,10 +22,11 @@ class LargestRequest(NamedTuple):
 
 
 def largest_requests(api: ApiKey, version: int, bytes_max: int, elements_max: int) -> Iterator[LargestRequest]:
-    """For each array of the request: as many elements as allowed, once all alike and once all different."""
+    """For each array of the request: as many elements as allowed, once all alike and once all different. Without more
+    depth one of both: they alternate over arrays and APIs."""
     cls = request_class(api)
-    for path in _array_paths(cls, version):
-        for kind in ("alike", "different"):
+    for number, path in enumerate(_array_paths(cls, version)):
+        for kind in sample(("alike", "different"), 2, first=api // 2 + number):
             name = f"{'.'.join(field.name for field in path)} {kind}"
             is_limited = path[-1].struct is not None or path[-1].type_name not in FIXED
             count = elements_max if is_limited else REQUEST_ELEMENTS_MAX

@@ -39,7 +39,7 @@ from moldau.wire.messages.describe_quorum import DescribeQuorumRequest
 from moldau.wire.messages.envelope import EnvelopeRequest
 from moldau.wire.schema import Message, fields_of
 
-RANDOM_REQUESTS = deep(60)
+RANDOM_REQUESTS = deep(20)
 OTHER_APIS = {
     ApiKey.ENVELOPE: (0, 0),
     ApiKey.API_VERSIONS: (0, 4),

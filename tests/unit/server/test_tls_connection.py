@@ -601,7 +601,7 @@ def test_a_random_handshake_closes_only_its_connection(vault: Vault) -> None:
     async def scenario() -> None:
         server = RunningListener(vault)
         hello = bytearray(await recorded_hello())
-        for _ in range(100 * DEPTH):
+        for _ in range(35 * DEPTH):
             data = bytearray(hello)
             for _ in range(rng.randint(0, 8)):
                 data[rng.randrange(len(data))] = rng.randrange(256)

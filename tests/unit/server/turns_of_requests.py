@@ -45,6 +45,7 @@ def turns_of(
     frame: bytes,
     flush: Callable[[], None] = lambda: None,
     access: Access = UNRESTRICTED,
+    operations_of: Callable[[Callable[[], object]], int] = operations_of,
 ) -> tuple[list[int], Outgoing]:
     """Return the lines of Python in each turn until the request is answered, and the reply."""
     threads = HeldThreads()
