@@ -58,10 +58,10 @@ test: $(TEST) ## lint, types and all tests, and at the end what they cost in CPU
 	@$(BIN)/python tests/runner/run.py
 
 unit: $(TEST) ## the tests without sockets, in seconds
-	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy
+	$(BIN)/python -m pytest tests/unit tests/node tests/scripts tests/tidy
 
 deep: $(TEST) ## what make test only samples: DEPTH=10 times as many random inputs, every crash, all defects of the simulations
-	MOLDAU_TEST_DEPTH=$(or $(DEPTH),10) $(BIN)/python -m pytest tests/unit tests/simulation tests/interop/test_transactional_failover.py
+	MOLDAU_TEST_DEPTH=$(or $(DEPTH),10) $(BIN)/python -m pytest tests/unit tests/node tests/simulation tests/interop/test_transactional_failover.py
 
 fuzz: $(TEST) ## mutated requests, batches, SASL exchanges, certificates and files: CASES=1000000 SEED=0 JOBS=1 WHAT=sasl
 	$(BIN)/python tests/fuzz/fuzz.py --cases $(or $(CASES),1000000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) $(if $(WHAT),--target '$(WHAT)')
@@ -82,7 +82,7 @@ chaos: $(TEST) ## kill pipelines' drivers and executors, members of groups, brok
 	$(BIN)/python -m pytest -s tests/chaos
 
 coverage: $(TEST) ## how much of the package the tests without sockets run: of the lines and branches
-	$(BIN)/coverage run -m pytest -q tests/unit tests/scripts; tests=$$?; $(BIN)/coverage report --sort=cover && exit $$tests
+	$(BIN)/coverage run -m pytest -q tests/unit tests/node tests/scripts; tests=$$?; $(BIN)/coverage report --sort=cover && exit $$tests
 
 lint: $(LINT) ## ruff, mypy --strict
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Setup of all tests: hypothesis profiles, the command that repeats a failure, progress lines and costs.
 
-Tests import each other's modules by their bare names; the modules of this directory are for all of them.
+`harness` has what tests of several directories share: nodes and clusters in memory, worlds, random messages, patience.
+Beside it, tests import modules of their own directory by their bare names. `runner` is how `make test` runs all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from runner.costs import Costs
 from runner.progress import Progress

@@ -15,7 +15,6 @@ import pytest
 from clients import confluent_producer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from depth import sample
 from failover_roles import (
     TRANSACTION_KEY,
     await_in_sync,
@@ -25,7 +24,8 @@ from failover_roles import (
     leader_of,
 )
 from failover_senders import EVERY_S, ConfluentSender
-from patience import PATIENCE_S, wait_until
+from harness.depth import sample
+from harness.patience import PATIENCE_S, wait_until
 from transactional_copier import COPIERS, CopierProcess, copied, group_of, open_copier, transactional_id_of
 from transactional_libraries import LIBRARIES
 

@@ -12,7 +12,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from patience import Patience, text_of
+from harness.patience import Patience, text_of
+
 from runner.sharing import Sharing
 
 PRINT_EVERY_S = 5.0

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
-QUICK = ("tidy", "unit", "scripts")
+QUICK = ("tidy", "unit", "node", "scripts")
 LONGEST = ("test_transactional_failover.py", "test_testing_cluster.py", "test_failover_clients.py")
 """Files that mostly wait and take the longest: no run should come to them last."""
 TESTS = Path(__file__).parents[1]

@@ -14,8 +14,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from depth import DEPTH
 from groups.world import Violation
+from harness.depth import DEPTH
 from simulate import run_seed
 
 import moldau

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from cluster.defects import DEFECTS, Defect
 from cluster.world import World
-from depth import sample
+from harness.depth import sample
 from seed_runs import SeedRuns, Seeds, check_noticed
 
 SEEDS = Seeds((4, 7, 10, 12), many=10)

@@ -7,9 +7,9 @@ notice.
 from __future__ import annotations
 
 import pytest
-from depth import sample
 from groups.defects import DEFECTS, Defect
 from groups.world import World
+from harness.depth import sample
 from seed_runs import SeedRuns, Seeds, check_noticed
 
 SEEDS = Seeds((1, 3, 4, 7), many=7)

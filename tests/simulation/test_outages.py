@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from cluster.defects import OUTAGE_DEFECTS, Defect
 from cluster.outages_world import MODES, World
-from depth import sample
+from harness.depth import sample
 from seed_runs import SeedRuns, Seeds, check_noticed
 
 SEEDS = Seeds(range(len(MODES)), many=len(MODES))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from compaction import world as compaction_world
 from compaction.defects import RETENTION_DEFECTS
-from depth import sample
+from harness.depth import sample
 from seed_runs import SeedRuns, Seeds, check_noticed
 from transactions import world as transactions_world
 from transactions.defects import COMPACTION_DEFECTS, TRANSACTION_DEFECTS, Defect

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from depth import sample
+from harness.depth import sample
 from seed_runs import SeedRuns, Seeds, check_noticed
 
 pytest.importorskip("duckdb")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import wait_until
+from harness.patience import wait_until
 from runner.costs import cpu_s
 from runner.run import BUDGET_CPU_S, report
 

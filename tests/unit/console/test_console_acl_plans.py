@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import hypothesis.strategies as st
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.base.ids import ZERO_UUID

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 import hypothesis.strategies as st
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.coordinator.machine import NOTHING, Action, Deadlines, Outcome

@@ -12,7 +12,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.base.errors import MalformedData

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transactional_offsets_model import Committed, GroupRemoved, Marker, OffsetsModel, Removed

@@ -7,9 +7,9 @@ import random
 from functools import cache
 
 import pytest
-from cleaning_histories import CONFIG, RETENTION_MS, History
-from depth import sample
-from making_logs import PARTITION, load_store
+from harness.cleaning_histories import CONFIG, RETENTION_MS, History
+from harness.depth import sample
+from harness.making_logs import PARTITION, load_store
 
 from moldau.log import compaction, layout
 from moldau.log.cleaning.clean import CleaningJob, CleaningResult, clean

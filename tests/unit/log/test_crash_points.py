@@ -9,8 +9,8 @@ import random
 from itertools import pairwise
 
 import pytest
-from depth import sample
-from making_logs import (
+from harness.depth import sample
+from harness.making_logs import (
     NOW_MS,
     PARTITION,
     TOPIC_ID,

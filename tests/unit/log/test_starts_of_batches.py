@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from depth import DEPTH
+from harness.depth import DEPTH
 
 pytest.importorskip("numpy")
 

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 from clusters import broker
-from depth import deep
+from harness.depth import deep
+from harness.operations import operations_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operations import operations_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.placement import interleave_racks, place

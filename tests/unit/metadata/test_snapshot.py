@@ -6,7 +6,7 @@ from itertools import zip_longest
 from random import Random
 
 from clusters import cluster, restore, topic, with_topics
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

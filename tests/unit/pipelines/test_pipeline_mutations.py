@@ -6,8 +6,8 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
-from depth import deep
-from operations import operations_of
+from harness.depth import deep
+from harness.operations import operations_of
 
 from moldau.pipelines.problems import LINE_END, InvalidPipeline
 from moldau.pipelines.reading.loading import load

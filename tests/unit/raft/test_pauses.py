@@ -6,8 +6,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from depth import deep
-from quorum_world import SETTINGS, World
+from harness.depth import deep
+from harness.quorum_world import SETTINGS, World
 
 
 def world_with_a_leader(seed: int) -> World:

@@ -10,8 +10,8 @@ import os
 from collections import Counter
 
 import pytest
-from depth import deep
-from memory_raft_log import MemoryRaftLog
+from harness.depth import deep
+from harness.memory_raft_log import MemoryRaftLog
 from quorum_storm import run_hunt, run_storm
 
 from moldau.raft import following, leading

@@ -9,8 +9,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from depth import deep
-from replica_world import TOPIC, Node, World
+from harness.depth import deep
+from harness.replica_world import TOPIC, Node, World
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID

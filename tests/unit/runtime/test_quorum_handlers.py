@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from quorum_nodes import Cluster
+from harness.quorum_nodes import Cluster
 
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED

@@ -6,7 +6,7 @@ Also wrong lengths, frames that never end, and the memory that they may use.
 from __future__ import annotations
 
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_conversation import (

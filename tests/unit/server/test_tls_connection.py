@@ -15,10 +15,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from certificates import Vault
 from connection_pairs import ConnectionPair, TlsConnectionPair, contexts, open_connection_pair
-from depth import DEPTH
-from patience import PATIENCE_S
+from harness.certificates import Vault
+from harness.depth import DEPTH
+from harness.patience import PATIENCE_S
 from scripted_conversation import NOW, frame, reply_to, request, until
 
 from moldau.base.broker_configs import BROKER_CONFIGS

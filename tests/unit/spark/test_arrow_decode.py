@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from arrow_rows import PARTITION, SCHEMA, TOPIC, Row, decoded, fetched, plain_log, rows_of, slowly_decoded
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from record_strategies import Log, logs, record_lists
 

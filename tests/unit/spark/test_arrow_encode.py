@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_rows import HEADERS, Row, decoded, fetched
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from record_strategies import record_lists
 

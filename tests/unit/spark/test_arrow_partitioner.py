@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from aiokafka import partitioner as aiokafka
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.spark.records.partitioner import murmur2, partition_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.columns.varints import BadRow, put, read, sizes, zigzag

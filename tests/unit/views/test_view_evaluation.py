@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 import pytest
-from depth import DEPTH
-from view_oracle import Seen, condition, selection
+from harness.depth import DEPTH
+from harness.view_oracle import Seen, condition, selection
 
 pytest.importorskip("duckdb")
 

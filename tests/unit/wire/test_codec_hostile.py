@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from depth import deep
-from operations import operations_of
-from random_messages import Filling, every_message, every_version, least_element, random_message
+from harness.depth import deep
+from harness.operations import operations_of
+from harness.random_messages import Filling, every_message, every_version, least_element, random_message
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 import pytest
-from depth import deep
+from harness.depth import deep
+from harness.random_messages import Filling, every_message, random_message
 from oracles import KafkaPython, Kio, Oracle
-from random_messages import Filling, every_message, random_message
 
 from moldau.wire.codec import decode, encode
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

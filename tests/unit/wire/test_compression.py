@@ -10,7 +10,7 @@ from random import Random
 
 import hypothesis.strategies as st
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.base.errors import MalformedData

@@ -8,7 +8,7 @@ import warnings
 import aiokafka.record.default_records as aiokafka_records
 import hypothesis.strategies as st
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.base.errors import MalformedData

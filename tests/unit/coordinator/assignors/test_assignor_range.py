@@ -7,7 +7,7 @@ from itertools import chain
 
 import hypothesis.strategies as st
 from assignor_groups import Group, any_groups, check_owners, groups, member, topic_id
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.coordinator.group.assignors import ASSIGNORS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from assignor_groups import Group, any_groups, check_owners, flat, groups, member, moved, sizes, topic_id
-from depth import deep
+from harness.depth import deep
 from hypothesis import assume, given, settings
 
 from moldau.coordinator.group.assignors import ASSIGNORS, Assignment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from certificates import Authority
-from depth import DEPTH
+from harness.certificates import Authority
+from harness.depth import DEPTH
 
 from moldau.base.errors import MalformedData
 from moldau.security.tls.der import dotted

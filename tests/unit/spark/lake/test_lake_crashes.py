@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
-from depth import sample
+from harness.depth import sample
 from pyiceberg.table import StaticTable
 
 from moldau.base.errors import StorageFault

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from depth import DEPTH
+from harness.depth import DEPTH
 
 SCRIPT = Path(__file__).with_name("stopped_driver.py")
 REFUSAL = "another driver of query query has taken over, so batch 1 of this one was not written; "

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import combinations
 
 import pytest
-from depth import DEPTH
+from harness.depth import DEPTH
 from memory_disk import MemoryDisk, MemoryLog, Schedule
 
 from moldau.spark.lake import transactions
