@@ -29,8 +29,8 @@ def reports(kind: str, directory: Path, mode: str, *steps: str) -> list[dict[str
 
 @pytest.mark.parametrize(
     ("kind", "mode", "step_of_b", "every"),
-    [("parquet", "append", "0", 4), ("parquet", "overwrite", "25", 8), ("delta", "append", "0", 6),
-     ("delta", "append", "33", 9), ("iceberg", "append", "0", 10)],
+    [("parquet", "append", "0", 4), ("parquet", "overwrite", "25", 6), ("delta", "append", "0", 6),
+     ("delta", "append", "33", 6), ("iceberg", "append", "0", 7)],
 )  # fmt: skip
 def test_each_batch_is_stored_once_after_drivers_were_stopped_and_continued(
     tmp_path: Path, kind: str, mode: str, step_of_b: str, every: int
