@@ -180,7 +180,7 @@ DEFECTS: dict[Defect, int] = {
     records_are_committed_before_they_are_on_disk: 10,
     records_are_skipped_on_replay: 0,
     records_are_not_applied: 0,
-    classic_sessions_never_end: 91,
+    classic_sessions_never_end: 97,
     consumer_sessions_never_end: 0,
     heartbeats_do_not_extend_sessions: 24,
     a_rebalance_does_not_wait_for_members: 0,
