@@ -58,10 +58,11 @@ def lines_of(cpu_s: Mapping[str, float], most: int | None = None) -> Iterable[st
 
 def cpu_s() -> float:
     """Return the CPU time of this process and its descendants, including those that ended and were waited for."""
-    return sum(os.times()[:4]) + (_of_living_descendants_s() if _has_children() and PROC.exists() else 0)
+    return sum(os.times()[:4]) + (_of_living_descendants_s() if PROC.exists() and _has_children() else 0)
 
 
 def _has_children() -> bool:
+    """Return whether there are any, without a walk through /proc. macOS has no waitid before Python 3.13."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
