@@ -22,7 +22,7 @@ DIST := $(VENV)/.installed-dist
 DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help setup same-python demo quickstart test collect test-front test-early test-middle test-back unit deep fuzz simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark bench-startup bench-edits scale screenshots dist lock clean
+.PHONY: help setup same-python demo quickstart test unit deep fuzz simulate interop spark examples chaos coverage lint format bench bench-groups bench-cluster bench-transactions bench-spark bench-startup bench-edits scale screenshots dist lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,25 +53,15 @@ demo: $(DEMO) ## a bookstore: broker, events, a pipeline on Spark, new topics, a
 quickstart: $(QUICKSTART) ## start a broker, create a topic, produce and consume with three clients
 	$(BIN)/python examples/quickstart/demo.py
 
-test: $(TEST) ## lint, types and all tests: four runs side by side, each takes the next test file when it is free
-	@$(MAKE) --no-print-directory $(LINT)
-	@$(MAKE) --no-print-directory --jobs 2 lint collect
-	@claims=$$(mktemp -d) && trap 'rm -r "$$claims"' EXIT && \
-	MOLDAU_TEST_CLAIMS="$$claims" $(MAKE) --no-print-directory --jobs 4 --keep-going test-front test-early test-middle test-back
-
-# So that the bytecode is there: each of four runs that begin at once would compile all tests and all packages itself.
-collect: $(TEST)
-	@found=$$($(BIN)/python -m pytest -qq --collect-only 2>&1) || { echo "$$found"; exit 1; }
-
-test-front test-early test-middle test-back: test-%: $(TEST)
-	@set -o pipefail; MOLDAU_TEST_FROM=$* $(BIN)/python -u -m pytest -q -o console_output_style=classic | \
-		while IFS= read -r line; do echo "$*: $$line"; done
+test: $(TEST) ## lint, types and all tests, and at the end what they cost in CPU seconds against the budget
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/python tests/runner/run.py
 
 unit: $(TEST) ## the tests without sockets, in seconds
-	$(BIN)/python -m pytest tests/unit tests/scripts tests/tidy
+	$(BIN)/python -m pytest tests/unit tests/node tests/scripts tests/tidy
 
-deep: $(TEST) ## the tests without sockets, with DEPTH=10 times as many random inputs, and all defects of the simulations
-	MOLDAU_TEST_DEPTH=$(or $(DEPTH),10) $(BIN)/python -m pytest tests/unit tests/simulation
+deep: $(TEST) ## what make test only samples: DEPTH=10 times as many random inputs, every crash, all defects of the simulations
+	MOLDAU_TEST_DEPTH=$(or $(DEPTH),10) $(BIN)/python -m pytest tests/unit tests/node tests/simulation tests/interop/test_transactional_failover.py
 
 fuzz: $(TEST) ## mutated requests, batches, SASL exchanges, certificates and files: CASES=1000000 SEED=0 JOBS=1 WHAT=sasl
 	$(BIN)/python tests/fuzz/fuzz.py --cases $(or $(CASES),1000000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) $(if $(WHAT),--target '$(WHAT)')
@@ -92,7 +82,7 @@ chaos: $(TEST) ## kill pipelines' drivers and executors, members of groups, brok
 	$(BIN)/python -m pytest -s tests/chaos
 
 coverage: $(TEST) ## how much of the package the tests without sockets run: of the lines and branches
-	$(BIN)/coverage run -m pytest -q tests/unit tests/scripts; tests=$$?; $(BIN)/coverage report --sort=cover && exit $$tests
+	$(BIN)/coverage run -m pytest -q tests/unit tests/node tests/scripts; tests=$$?; $(BIN)/coverage report --sort=cover && exit $$tests
 
 lint: $(LINT) ## ruff, mypy --strict
 	$(BIN)/ruff check .

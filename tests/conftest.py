@@ -1,6 +1,7 @@
 """Setup of all tests: hypothesis profiles, the command that repeats a failure, progress lines and costs.
 
-Tests import each other's modules by their bare names; the modules of this directory are for all of them.
+`harness` has what tests of several directories share: nodes and clusters in memory, worlds, random messages, patience.
+Beside it, tests import modules of their own directory by their bare names. `runner` is how `make test` runs all.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from costs import Costs
-from depth import deep
+from harness.depth import deep
 from hypothesis import HealthCheck, is_hypothesis_test, settings
-from progress import Progress
-from sharing import Sharing
-from stolen_time import Repeats
+from runner.costs import Costs
+from runner.progress import Progress
+from runner.sharing import Sharing, hidden_from_garbage_collector
+from runner.stolen_time import Repeats
 
 # Tests start hundreds of Python processes: without bytecode files each would compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -38,7 +39,7 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    max_examples=deep(100),
+    max_examples=deep(35),
 )
 settings.load_profile("moldau")
 
@@ -48,28 +49,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_re2: skipped where google-re2 is not installed")
     config.addinivalue_line("markers", "counts_always: a failure counts, however busy the machine was")
     config.pluginmanager.register(Repeats(), "repeats")
-    if os.environ.get("MOLDAU_TEST_COSTS"):
-        config.pluginmanager.register(Costs(), "costs")
-    if claims := os.environ.get("MOLDAU_TEST_CLAIMS"):
+    claims = os.environ.get("MOLDAU_TEST_CLAIMS")
+    start = os.environ.get("MOLDAU_TEST_FROM", "front")
+    if claims or os.environ.get("MOLDAU_TEST_COSTS"):
+        config.pluginmanager.register(Costs(Path(claims, f"{start}.costs.json") if claims else None), "costs")
+    if claims:
         # Runs side by side need one seed; otherwise hypothesis stores failed examples and starts with them.
         config.option.hypothesis_seed = config.option.hypothesis_seed or str(random.SystemRandom().randrange(2**32))
-        sharing = Sharing(Path(claims), os.environ.get("MOLDAU_TEST_FROM", "front"))
+        sharing = Sharing(Path(claims), start)
         config.pluginmanager.register(sharing, "sharing")
         config.pluginmanager.register(Progress(config, sharing), "progress")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Hide modules and tests from the garbage collector: they stay, and a full collection of them takes half a second.
-    pytest makes five at the end of a run, and tests of pytest plugins make such runs."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
+    """Plugins' tests make pytest runs of their own, and each makes five full garbage collections at its end."""
+    with hidden_from_garbage_collector():
+        result = yield
         gc.collect()
-        gc.freeze()
-        atexit.register(gc.unfreeze)  # otherwise DuckDB reports its types as leaked
-        gc.enable()
+    atexit.register(gc.unfreeze)  # otherwise DuckDB reports its types as leaked
+    return result
 
 
 @pytest.fixture(autouse=True)

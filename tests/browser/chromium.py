@@ -6,7 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page

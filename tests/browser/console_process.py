@@ -18,7 +18,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import wait_until
+from harness.patience import wait_until
 
 from moldau.cli.cluster.directory import is_free
 from moldau.pipelines.running.progress import QueryStatus, RunStatus

@@ -9,7 +9,7 @@ from typing import Literal
 
 from chromium import chromium
 from console_process import Shop, console, create_topics
-from patience import wait_until
+from harness.patience import wait_until
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from moldau.testing import TestCluster, cluster

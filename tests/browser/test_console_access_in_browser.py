@@ -12,7 +12,7 @@ from moldau.testing import TestBroker
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from playwright.sync_api import Browser, Locator, Page, expect
 
 expect.set_options(timeout=PATIENCE_S * 1000)

@@ -18,7 +18,7 @@ from moldau.testing import TestBroker, broker
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from playwright.sync_api import BrowserContext, expect
 
 expect.set_options(timeout=PATIENCE_S * 1000)

@@ -13,7 +13,7 @@ from console_process import Shop, create_topics
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from playwright.sync_api import Page, Route, expect
 
 expect.set_options(timeout=PATIENCE_S * 1000)

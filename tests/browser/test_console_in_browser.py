@@ -21,7 +21,7 @@ from moldau.testing import TestCluster, broker
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 
 expect.set_options(timeout=PATIENCE_S * 1000)

@@ -15,7 +15,7 @@ from console_process import NodeProcesses, console, create_topics, node_processe
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from playwright.sync_api import BrowserContext, Page, expect
 
 expect.set_options(timeout=PATIENCE_S * 1000)

@@ -9,7 +9,7 @@ from chromium import Watch, patient
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from playwright.sync_api import Browser, Page, expect
 
 expect.set_options(timeout=PATIENCE_S * 1000)

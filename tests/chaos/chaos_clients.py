@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from chaos_journal import LOST_STATUS, Event, Tail
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 DEBUG = os.environ.get("MOLDAU_CHAOS_DEBUG")
 """Contexts of which librdkafka logs everything, such as eos or cgrp; the lines go to clients.output."""

@@ -26,7 +26,7 @@ from chaos_disks import Disk
 from chaos_proxy import Network
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec, PartitionMetadata
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 KAFKA_LIBS = os.environ.get("MOLDAU_CHAOS_KAFKA_LIBS")
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from patience import wait_until
+from harness.patience import wait_until
 
 from moldau.base.ids import TopicPartition as Place
 from moldau.client.cluster import Cluster

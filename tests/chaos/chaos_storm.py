@@ -17,7 +17,7 @@ from chaos_clients import READERS, WRITERS, Clients, Where
 from chaos_damage import KINDS, damage
 from chaos_faults import FAULTS, Nemesis
 from chaos_nodes import Cluster, Node, are_in_sync
-from patience import PATIENCE_S, Patience
+from harness.patience import PATIENCE_S, Patience
 
 STORM_KINDS = [
     "kill", "stop", "pause", "disconnected", "receives nothing", "sends nothing", "one link cut", "one direction cut",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 from chaos_proxy import Network, Slowness
-from patience import wait_until
+from harness.patience import wait_until
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from chaos_pipeline import SEED, SPEC, finish_and_check, start, writing_numbers
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 KILLS = int(os.environ.get("MOLDAU_CHAOS_EXECUTOR_KILLS", "6"))
 CLUSTER = ("--master", "local-cluster[2,1,700]", "--conf", "spark.executor.memory=600m",

@@ -21,7 +21,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from group_member import FLAVOURS
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 SEED = int(os.environ.get("MOLDAU_CHAOS_SEED", "1"))
 SECONDS = float(os.environ.get("MOLDAU_CHAOS_SECONDS", "30"))

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-for folder in ("", "unit/wire", "unit/server", "unit/replica", "unit/security/tls"):
+for folder in ("", "unit/server"):
     sys.path.insert(0, str(HERE.parent / folder))
 sys.path.insert(0, str(HERE))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
-from operations import operations_of
+from harness.operations import operations_of
 
 PLANTED = "PlantedZq"
 """Clients send this text; it must not be in a log line or in an error about a file with passwords."""

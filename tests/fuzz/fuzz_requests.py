@@ -13,12 +13,12 @@ from functools import cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
-from attacked_cluster import CLIENT_PORT, CLUSTER_ID, CONTROLLER_PORT, AttackedCluster, reply_bytes
 from fuzz_checks import PLANTED, Limits, Violation, check_line
 from fuzz_mutations import HUGE, mutate
 from fuzz_wire import mutated_batch
-from random_messages import INTEGERS, Filling, random_message
-from sample_requests import RESOURCE, sample_request
+from harness.attacked_cluster import CLIENT_PORT, CLUSTER_ID, CONTROLLER_PORT, AttackedCluster, reply_bytes
+from harness.random_messages import INTEGERS, Filling, random_message
+from harness.sample_requests import RESOURCE, sample_request
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import MalformedData, StorageFault

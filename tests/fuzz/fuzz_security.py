@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from fuzz_checks import PLANTED, Limits, Violation, check_line
 from fuzz_mutations import mutate, mutate_der, mutate_text, without_mac
 from fuzz_wire import Stateless
-from tls_files import MemoryKeyFiles
+from harness.tls_files import MemoryKeyFiles
 
 from moldau.base import properties
 from moldau.base.broker_configs import BROKER_CONFIGS

@@ -9,7 +9,7 @@ from typing import Any
 import cramjam
 from fuzz_checks import Limits, Violation
 from fuzz_mutations import HUGE, mutate
-from random_messages import Filling, every_message, every_record, random_message
+from harness.random_messages import Filling, every_message, every_record, random_message
 
 from moldau.base.errors import MalformedData
 from moldau.coordinator.group import serde as group_serde

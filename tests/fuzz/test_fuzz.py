@@ -16,9 +16,9 @@ import fuzz
 import fuzz_security
 import fuzz_wire
 import pytest
-from depth import deep
 from fuzz_checks import Limits, LogLines, Violation, check_line
-from tls_files import MemoryKeyFiles
+from harness.depth import deep
+from harness.tls_files import MemoryKeyFiles
 
 from moldau.base.errors import MalformedData
 from moldau.base.setting_sources import SettingsError

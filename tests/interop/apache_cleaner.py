@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.log import layout
 from moldau.log.txn_index import AbortedTxn

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.security.authorizer_settings import STANDARD_AUTHORIZER
 from moldau.testing.broker import TestBroker

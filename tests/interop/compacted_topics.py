@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from batches import now_ms
 from clients import confluent_consumer, confluent_producer
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 STEP_MS = 2_000
 EAGER = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "1000"}

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.patience import PATIENCE_S, wait_until
 from kafka_tools import Tools
-from patience import PATIENCE_S, wait_until
 from wire_client import Wire, message
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")

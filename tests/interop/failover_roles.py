@@ -10,7 +10,7 @@ import uuid
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from wire_client import Wire, message
 
 from moldau.testing import TestCluster

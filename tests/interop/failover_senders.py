@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import kafka
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Producer
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 EVERY_S = 0.01
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")

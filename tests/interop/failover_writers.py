@@ -14,7 +14,7 @@ from typing import Any, Self
 import kafka
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 PAUSE_SECONDS = 0.004
 """Some hundred records a second, so that some are always in flight."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 from uuid import UUID
 
+from harness.patience import PATIENCE_S, wait_until
 from kio.schema.errors import ErrorCode
-from patience import PATIENCE_S, wait_until
 from wire_client import Wire, message
 
 JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 9, 5, 4, 5

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import kafka
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from confluent_kafka import Consumer, KafkaError
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 POLL_SECONDS = 0.05
 KAFKA_PYTHON_POLL_MS = 500

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 BIN = Path(__file__).resolve().parents[2] / "bin"
 

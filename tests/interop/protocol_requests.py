@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from wire_client import Wire, message
 
 PRODUCE_VERSION = 9

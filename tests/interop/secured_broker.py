@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.base.properties import parse
 

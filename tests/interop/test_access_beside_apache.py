@@ -13,23 +13,22 @@ from typing import Any, NamedTuple
 
 import pytest
 from apache_node import SUPER_USER, Side, await_coordinators, needs_apache, side_by_side
-from patience import wait_until
+from harness.patience import wait_until
 
-for package in ("server", "replica", "wire"):
-    sys.path.append(str(Path(__file__).parents[1] / "unit" / package))
+sys.path.append(str(Path(__file__).parents[1] / "node"))
 
-from sample_requests import RESOURCE, VERSIONS, sample_request  # noqa: E402
-from test_access_matrix import acls, codes  # noqa: E402
+from harness.sample_requests import RESOURCE, VERSIONS, sample_request
+from test_access_matrix import acls, codes
 
-from moldau.base.errors import ErrorCode  # noqa: E402
-from moldau.security.acls.bindings import AclBinding  # noqa: E402
-from moldau.server.apis import requirements  # noqa: E402
-from moldau.wire.apis import APIS, ApiKey  # noqa: E402
-from moldau.wire.messages.api_versions import ApiVersionsRequest  # noqa: E402
-from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest  # noqa: E402
-from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest  # noqa: E402
-from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic  # noqa: E402
-from moldau.wire.schema import Message  # noqa: E402
+from moldau.base.errors import ErrorCode
+from moldau.security.acls.bindings import AclBinding
+from moldau.server.apis import requirements
+from moldau.wire.apis import APIS, ApiKey
+from moldau.wire.messages.api_versions import ApiVersionsRequest
+from moldau.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.wire.schema import Message
 
 pytestmark = [pytest.mark.moldau_only, needs_apache]
 KINDS = ("none", "other user", "other host", "other name", "denied", "literal", "prefixed", "all", "super")

@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from harness.patience import PATIENCE_S, wait_until
 from kafka_tools import Outcome, Tools
-from patience import PATIENCE_S, wait_until
 
 from moldau.cli.main import main
 from moldau.security.authorizer_settings import STANDARD_AUTHORIZER

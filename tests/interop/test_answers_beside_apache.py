@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from apache_node import Login, Side, await_coordinators, needs_apache, side_by_side
+from harness.patience import wait_until
 from ordinary_requests import TOPIC, Context, Ordinary, all_requests, ordinary_request
-from patience import wait_until
 
 from moldau.wire.apis import APIS, ApiKey
 from moldau.wire.messages.api_versions import ApiVersionsRequest

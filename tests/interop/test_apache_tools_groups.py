@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Producer
 from group_members import ConsumerMember, Group, subscription
+from harness.patience import PATIENCE_S
 from kafka_tools import Outcome, Tools
-from patience import PATIENCE_S
 
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
 pytestmark = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.settings import SettingsError
 from moldau.testing import TestBroker, broker

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.log.files import DiskFiles
 from moldau.node import node

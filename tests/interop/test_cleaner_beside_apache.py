@@ -1,6 +1,6 @@
 """The same log, cleaned by Apache Kafka's own cleaner and by ours: the result is equal, batch by batch.
 
-Random histories (tests/unit/log/cleaning_histories.py) are cleaned round after round while time passes, so that delete
+Random histories (tests/harness/cleaning_histories.py) are cleaned round after round while time passes, so that delete
 horizons are set and expire. Each side reads by its indexes what the other has left. cleaner_comparison.py lists the
 intended differences. A failing run names its seed.
 
@@ -9,7 +9,6 @@ Set MOLDAU_TEST_KAFKA_LIBS to a directory of Apache Kafka's jars; javac must be 
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,11 +29,8 @@ from cleaner_comparison import (
     Round,
     content_of,
 )
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "log"))
-
-from cleaning_histories import CONFIG, OPEN, RETENTION_MS, History
-from making_logs import PARTITION, load_store, offset_for_time
+from harness.cleaning_histories import CONFIG, OPEN, RETENTION_MS, History
+from harness.making_logs import PARTITION, load_store, offset_for_time
 
 from moldau.log import layout
 from moldau.log.config import LOG_APPEND_TIME

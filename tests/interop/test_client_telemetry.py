@@ -6,8 +6,8 @@ import http.client
 
 import pytest
 from confluent_kafka import Producer
+from harness.patience import wait_until
 from kafka_tools import Tools
-from patience import wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 from moldau.testing import broker

@@ -22,8 +22,8 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+from harness.patience import PATIENCE_S, wait_until
 from kafka.admin import KafkaAdminClient
-from patience import PATIENCE_S, wait_until
 
 CreateTopic = Callable[..., str]
 

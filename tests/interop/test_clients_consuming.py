@@ -18,7 +18,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from batches import now_ms
 from clients import CLIENTS, Message, confluent_consumer, confluent_producer, poll_messages, run_kcat
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
-from patience import PATIENCE_S, Patience
+from harness.patience import PATIENCE_S, Patience
 
 CreateTopic = Callable[..., str]
 NEVER_MS = min(int(2000 * PATIENCE_S), 300_000)

@@ -21,7 +21,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from group_members import Group
 from group_readers import FLAVOURS, Reader, await_rest, await_shares, await_values, close_all, until
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
 Open = Callable[..., Reader]

@@ -12,7 +12,7 @@ import pytest
 from clients import confluent_producer
 from group_members import Group
 from group_readers import FLAVOURS, Reader, await_shares, close_all, until
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
 MEMBERS, PARTITIONS = 3, 6

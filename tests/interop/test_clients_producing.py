@@ -13,8 +13,8 @@ from aiokafka import AIOKafkaProducer
 from clients import CLIENTS, confluent_consumer, confluent_producer, poll_messages, run_kcat
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
+from harness.patience import PATIENCE_S, wait_until
 from kafka.partitioner.default import murmur2
-from patience import PATIENCE_S, wait_until
 
 CreateTopic = Callable[..., str]
 KEYS = [f"key-{n}".encode() for n in range(40)]

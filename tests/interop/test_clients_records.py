@@ -9,7 +9,7 @@ import pytest
 from batches import now_ms
 from clients import CLIENTS, Message, confluent_consumer, confluent_producer, poll_messages, run_kcat
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, TopicPartition
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 CreateTopic = Callable[..., str]
 LIBRARIES = ("confluent", "kafka-python", "aiokafka")

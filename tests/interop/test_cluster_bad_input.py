@@ -15,7 +15,7 @@ from contextlib import suppress
 import pytest
 from clients import confluent_producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from wire_client import ConnectionEnded, Wire, encode_request, message
 
 from moldau.testing import TestCluster, cluster

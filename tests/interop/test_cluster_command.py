@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from clients import CLIENTS, Message
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.cli.cluster.directory import ClusterDirectory, is_free
 from moldau.cli.cluster.processes import NodeState, spawn

@@ -21,8 +21,8 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.patience import PATIENCE_S, wait_until
 from kafka_tools import Outcome, Tools, shell
-from patience import PATIENCE_S, wait_until
 
 from moldau.cli.cluster.describe import describe
 from moldau.client.admin.cluster_admin import ClusterAdmin

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.patience import PATIENCE_S, wait_until
 from kafka_tools import Outcome, Tools
-from patience import PATIENCE_S, wait_until
 
 from moldau.cli.cluster.describe import describe
 from moldau.testing import TestCluster, cluster

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from batches import batch, now_ms
 from compacted_topics import EAGER, Read, Writer, read_all, table
-from patience import wait_until
+from harness.patience import wait_until
 from protocol_requests import end_offset, list_offset, produce
 from wire_client import Wire, message
 

@@ -16,7 +16,7 @@ from typing import Self
 import pytest
 from compacted_topics import EAGER, Writer, read_all, table
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.platforms.processes import PROCESSES
 

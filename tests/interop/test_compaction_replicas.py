@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from compacted_topics import EAGER, Writer, read_all, table
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.testing import cluster
 

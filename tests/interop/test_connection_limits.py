@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from wire_client import Wire, message
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for bench

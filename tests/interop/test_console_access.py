@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 from console_server import Page, console, name_in_path
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.console import live
 from moldau.console.endpoints import ENDPOINTS

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 from console_server import Page, console, faults, name_in_path
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.cli.main import main
 

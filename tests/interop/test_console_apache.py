@@ -16,7 +16,7 @@ import pytest
 from apache_node import HOST, KAFKA_LIBS, PASSWORD, SUPER_USER, Side, apache_kafka, await_coordinators, needs_apache
 from confluent_kafka import Consumer, Producer
 from console_server import Page, console, faults
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.moldau_only, needs_apache]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from console_server import Page, console, faults
-from patience import wait_until
+from harness.patience import wait_until
 
 from moldau.cli.main import main
 from moldau.testing import TestCluster, cluster

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from console_server import Page
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.moldau_only
 

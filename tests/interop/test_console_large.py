@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from console_server import Page, console
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from bench import large_cluster
 from moldau.console.collector.pace import Pace

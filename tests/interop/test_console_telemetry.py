@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from console_server import Page, console, name_in_path
+from harness.patience import PATIENCE_S, wait_until
 from kafka_tools import Tools
-from patience import PATIENCE_S, wait_until
 
 from moldau.testing import TestBroker, broker
 

@@ -14,7 +14,7 @@ import pytest
 from clients import confluent_consumer
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.runtime.coordinators.topic import java_hash
 from moldau.testing import TestCluster, cluster

@@ -11,7 +11,7 @@ import pytest
 from clients import CLIENTS, confluent_consumer, write_values
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.testing import TestCluster, cluster
 

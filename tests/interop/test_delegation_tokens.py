@@ -18,9 +18,9 @@ from typing import Any
 
 import kafka
 import pytest
+from harness.patience import PATIENCE_S, wait_until
 from kafka.net.sasl import scram as kafka_python_scram
 from kafka_tools import Outcome
-from patience import PATIENCE_S, wait_until
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.cli.kafka import acls, delegation_tokens

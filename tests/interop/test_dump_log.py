@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from captured_errors import without_librdkafka
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main
 from moldau.log.offset_index import OffsetIndex

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +19,8 @@ from typing import Any
 
 import pytest
 from captured_errors import without_librdkafka
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
+from harness.random_messages import Filling, random_message
 
 from moldau.cli.kafka.dump_log import main
 from moldau.client.cluster import Cluster
@@ -35,10 +35,6 @@ from moldau.wire.log_records.metadata import ClientQuotaRecord, ConfigRecord, Us
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 from moldau.wire.schema import MetadataRecord
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "wire"))
-
-from random_messages import Filling, random_message
 
 pytestmark = pytest.mark.moldau_only
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")

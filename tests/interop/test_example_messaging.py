@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, Patience
+from harness.patience import PATIENCE_S, Patience
 
 from moldau.testing import TestBroker
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 pytest.importorskip("duckdb")
 pytestmark = pytest.mark.moldau_only

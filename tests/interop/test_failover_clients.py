@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from failover_roles import await_in_sync, controller_of, coordinator_of, create_replicated, leader_of
 from failover_senders import KAFKA_LIBS, SENDERS, Sender, java
 from group_readers import FLAVOURS, Read, Reader
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.testing import TestCluster, cluster
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from batches import batch
 from failover_roles import controller_of
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from protocol_requests import end_offset, fetch, produce
 from scarce_machine import environment, mount_tmpfs
 from wire_client import ConnectionEnded, Wire, message

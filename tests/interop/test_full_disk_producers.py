@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from failover_roles import await_in_sync, create_replicated
 from failover_senders import KAFKA_LIBS, SENDERS, ConfluentSender, Sender
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.testing import TestCluster, cluster
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.cli.generate.alerts import ALERTS
 from moldau.cli.main import main

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Authority
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, Patience, wait_until
+from harness.certificates import Authority
+from harness.patience import PATIENCE_S, Patience, wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for bench
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.patience import wait_until
 from kafka_tools import Tools, shell
-from patience import wait_until
 
 CreateTopic = Callable[..., str]
 TOOLS = (

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from harness.patience import PATIENCE_MS, PATIENCE_S
 from kafka_tools import BIN, Outcome, Tools, environment, program, shell
-from patience import PATIENCE_MS, PATIENCE_S
 
 CreateTopic = Callable[..., str]
 ALL = ("--from-beginning", "--timeout-ms", PATIENCE_MS, "--max-messages")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from group_members import Group, assignment, join_alone, subscription
+from harness.patience import PATIENCE_MS, PATIENCE_S
 from kafka_tools import Outcome, Tools, program, shell
-from patience import PATIENCE_MS, PATIENCE_S
 
 from moldau.cli.kafka.connection import clients
 

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable
 
 import pytest
+from harness.patience import PATIENCE_S, wait_until
 from kafka_tools import Tools, program, shell
-from patience import PATIENCE_S, wait_until
 
 from moldau.cli.kafka.connection import clients
 

@@ -22,7 +22,7 @@ from typing import Any, Self
 import pytest
 from batches import batch, headers_of
 from clients import confluent_producer
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from protocol_requests import end_offset, fetch, new_producer, produce, produce_request
 from scarce_machine import mount_tmpfs
 from wire_client import ConnectionEnded, Wire, message

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from certificates import PASSWORD as STORE_PASSWORD
-from certificates import Vault
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from patience import PATIENCE_S, wait_until
+from harness.certificates import PASSWORD as STORE_PASSWORD
+from harness.certificates import Vault
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.base.errors import ErrorCode
 from moldau.base.errors import KafkaError as Refused

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, Patience, wait_until
+from harness.patience import PATIENCE_S, Patience, wait_until
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 

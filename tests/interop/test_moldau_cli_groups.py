@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from group_members import Group, subscription, until
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.cli.main import main
 from moldau.client.cluster import Cluster

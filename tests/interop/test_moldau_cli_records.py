@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.cli.main import main
 

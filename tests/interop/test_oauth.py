@@ -19,14 +19,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from aiokafka.helpers import create_ssl_context
-from certificates import Vault
 from clients import produce_or_raise
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.certificates import Vault
+from harness.patience import PATIENCE_S, wait_until
+from harness.tokens import AUDIENCE, ISSUER, Issuer, Provider, part, provider
 from joserfc.jwk import ECKey, RSAKey
 from kafka.net.sasl.oauth import AbstractTokenProvider
-from patience import PATIENCE_S, wait_until
-from tokens import AUDIENCE, ISSUER, Issuer, Provider, part, provider
 
 from moldau.base.setting_sources import SettingsError
 from moldau.cli.kafka import acls, console_consumer, console_producer, topics

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.cli.kafka.dump_log import main as dump_log
 from moldau.coordinator.group.serde import encode_record

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 from group_members import Group
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition

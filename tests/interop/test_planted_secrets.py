@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Authority
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.certificates import Authority
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.base.errors import KafkaError
 from moldau.cli.kafka import acls, configs, dump_log, storage, topics

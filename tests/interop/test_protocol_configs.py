@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from batches import batch
+from harness.patience import wait_until
 from kio.schema.errors import ErrorCode
-from patience import wait_until
 from protocol_requests import metadata, produce
 from wire_client import Wire, message
 

@@ -21,8 +21,8 @@ from group_members import (
     subscription,
     until,
 )
+from harness.patience import Patience
 from kio.schema.errors import ErrorCode
-from patience import Patience
 
 SESSION_SECONDS = 6.0
 BEAT_SECONDS = 0.2

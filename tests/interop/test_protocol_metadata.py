@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from harness.patience import wait_until
 from kio.schema.errors import ErrorCode
-from patience import wait_until
 from protocol_requests import by_name, metadata, topic_id
 from wire_client import Wire, encode_request, message
 

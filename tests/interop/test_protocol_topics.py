@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 import pytest
 from batches import batch
+from harness.patience import wait_until
 from kio.schema.errors import ErrorCode
-from patience import wait_until
 from protocol_requests import by_name, metadata, produce, topic_id
 from wire_client import Wire, message
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.testing import broker
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from harness.patience import PATIENCE_S
 from kafka_tools import Tools, program
-from patience import PATIENCE_S
 
 from moldau.cli.main import main
 from moldau.testing import TestBroker, broker

@@ -21,7 +21,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from clients import produce_or_raise
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.cli.kafka import configs, storage
 from moldau.security.sasl.exchange import Phase, SaslExchange

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import wait_until
+from harness.patience import wait_until
 from scarce_machine import PATIENCE_S, environment, moldau, mounted, needs_mounts, running, with_open_files
 
 OPEN_FILES = 256

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from test_cluster_command import RunningCluster, moldau
 
 from moldau.base.properties import parse

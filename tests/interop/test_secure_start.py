@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.patience import PATIENCE_MS, PATIENCE_S, wait_until
 from kafka import KafkaConsumer, KafkaProducer
 from kafka_tools import Tools
-from patience import PATIENCE_MS, PATIENCE_S, wait_until
 from secured_broker import SecuredBroker
 
 from moldau.base.errors import ErrorCode, KafkaError

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Vault
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.certificates import Vault
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.cli.kafka import acls, configs
 from moldau.security.authorizer_settings import STANDARD_AUTHORIZER

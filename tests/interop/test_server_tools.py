@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau import __version__
 from moldau.base.ids import uuid_from_text

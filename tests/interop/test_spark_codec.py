@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from clients import Confluent, Message, confluent_consumer
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.client.channel import Channel
 from moldau.client.fetching.batches import Aborted

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
-from order_records import FIELDS, WHERE, Record, random_orders, shown_value
-from patience import PATIENCE_S, wait_until
+from harness.order_records import FIELDS, WHERE, Record, random_orders, shown_value
+from harness.patience import PATIENCE_S, wait_until
 from spark_connector import NOW_MS, CreateTopic, StreamRun, read, rows, source
 
 from moldau.base.errors import ErrorCode, KafkaError

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from spark_connector import NOW_MS, CreateTopic, StreamRun, read
 
 from moldau.base.errors import KafkaError

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
-from patience import PATIENCE_S, Patience
+from harness.patience import PATIENCE_S, Patience
 from spark_connector import NOW_MS, CreateTopic, producing, write
 
 from moldau.base.errors import KafkaError

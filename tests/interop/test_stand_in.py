@@ -10,7 +10,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from patience import PATIENCE_MS, PATIENCE_S, Patience
+from harness.patience import PATIENCE_MS, PATIENCE_S, Patience
 
 from moldau.client import confluent
 from moldau.client.stand_in.consumer import Consumer

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka.admin import AdminClient
 from failover_roles import coordinator_of, create_replicated
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.client.admin.group_values import DescribedGroup
 from moldau.client.admin.groups import Groups

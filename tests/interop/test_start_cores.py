@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from test_cluster_command import RunningCluster, lives, pids, was_left_cleanly
 
 from moldau.base.properties import parse

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from failover_writers import WRITERS
 from group_readers import FLAVOURS, until
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.settings import SettingsError
 from moldau.testing import TestCluster, cluster

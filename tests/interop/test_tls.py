@@ -13,10 +13,10 @@ from typing import Any
 import kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from certificates import Vault
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
-from patience import PATIENCE_S, wait_until
+from harness.certificates import Vault
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.client.channel import Channel
 from moldau.client.properties import security

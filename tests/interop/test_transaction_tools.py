@@ -18,8 +18,8 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.patience import PATIENCE_MS, PATIENCE_S, wait_until
 from kafka_tools import Tools, shell
-from patience import PATIENCE_MS, PATIENCE_S, wait_until
 
 from moldau.base.ids import TopicPartition
 from moldau.cli.main import main

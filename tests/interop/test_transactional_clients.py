@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import transactional_libraries
 from clients import write_values
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from transaction_requests import describe_producers, fetch_offset, new_transactional_producer, until
 from transactional_copier import Copier, CopierProcess, copied, group_of, java_copier, needs_java, transactional_id_of
 from transactional_libraries import LIBRARIES, Found, is_fenced

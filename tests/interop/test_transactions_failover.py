@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from failover_roles import GROUP_KEY, TRANSACTION_KEY, coordinator_of, create_replicated, leader_of
+from harness.patience import PATIENCE_S
 from kio.schema.errors import ErrorCode
-from patience import PATIENCE_S
 from protocol_requests import list_offset
 from transaction_requests import (
     BUSY,

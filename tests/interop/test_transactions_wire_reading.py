@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from batches import CONTROL, batch, headers_of, now_ms
+from harness.patience import PATIENCE_S
 from kio.schema.errors import ErrorCode
-from patience import PATIENCE_S
 from protocol_requests import NEVER_MS, end_offset, fetch, list_offset, produce, topic_id
 from transaction_requests import (
     TransactionalProducer,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from patience import PATIENCE_S, Patience, wait_until
+from harness.patience import PATIENCE_S, Patience, wait_until
 from view_broker import ViewBroker
 from view_readers import read_by_confluent
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, Patience
+from harness.patience import PATIENCE_S, Patience
 
 from moldau.testing import cluster
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.cli.main import main
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +13,10 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
+from harness.view_oracle import Seen, condition, selection
 from view_broker import ViewBroker
 from view_readers import Read, read_by_confluent
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "views"))
-from view_oracle import Seen, condition, selection
 
 pytest.importorskip("duckdb")
 pytestmark = [

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 pytest.importorskip("duckdb")
 pytestmark = pytest.mark.moldau_only

@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
 )
+from harness.patience import PATIENCE_S, Patience, wait_until
 from kio.schema.errors import ErrorCode
-from patience import PATIENCE_S, Patience, wait_until
 from protocol_requests import fetch, list_offset, metadata
 from view_readers import Read, position_at_end, read_by_aiokafka, read_by_confluent, read_by_kafka_python
 from wire_client import Wire

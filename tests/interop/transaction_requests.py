@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from batches import CONTROL, HEADER_SIZE, TRANSACTIONAL, batch, headers_of
+from harness.patience import Patience
 from kio.schema.errors import ErrorCode
-from patience import Patience
 from protocol_requests import produce
 from wire_client import Wire, message
 

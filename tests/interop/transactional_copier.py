@@ -24,7 +24,7 @@ from typing import Any, Self
 
 import pytest
 from failover_senders import KAFKA_LIBS
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from transactional_libraries import LIBRARIES, Found, Writer, next_places
 
 CLOSE_S = 10.0

@@ -19,7 +19,7 @@ import aiokafka
 import kafka
 from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 TRY_S = 5.0
 POLL_S = 0.1

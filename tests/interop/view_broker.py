@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from wire_client import ConnectionEnded, Wire, message
 
 

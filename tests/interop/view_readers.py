@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from patience import PATIENCE_S, Patience
+from harness.patience import PATIENCE_S, Patience
 
 
 class Read(NamedTuple):

@@ -18,10 +18,10 @@ import typing
 from collections import deque
 from typing import Any, Self
 
+from harness.patience import PATIENCE_S
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
-from patience import PATIENCE_S
 
 API_KEYS = {name: key for key, name in api_key_map.items()}
 

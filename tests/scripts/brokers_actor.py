@@ -21,7 +21,7 @@ being added and `-` those that are being removed.
 
 from __future__ import annotations
 
-from controlled_cluster import HEARTBEAT_INTERVAL_MS, ControlledCluster
+from harness.controlled_cluster import HEARTBEAT_INTERVAL_MS, ControlledCluster
 from script import Command, error_name
 
 from moldau.base.steps import finish

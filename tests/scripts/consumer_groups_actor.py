@@ -18,14 +18,8 @@ The last line of every answer has the records written to the log.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+from harness.in_memory_consumer_shard import InMemoryConsumerShard, PartitionsByTopicName
 from script import Command
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "coordinator" / "consumer"))
-
-from in_memory_consumer_shard import InMemoryConsumerShard, PartitionsByTopicName
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import Uuid

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from random import Random
 
-from in_memory_node import InMemoryNode
+from harness.in_memory_node import InMemoryNode
 from script import Command, error_name
 
 from moldau.base.promise import Promise

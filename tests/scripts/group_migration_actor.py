@@ -27,16 +27,11 @@ same state from the log.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from harness.in_memory_group_shard import InMemoryGroupShard
 from script import Command, error_name
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "coordinator" / "migration"))
-
-from in_memory_group_shard import InMemoryGroupShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid

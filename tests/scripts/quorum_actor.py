@@ -25,9 +25,9 @@ from collections import deque
 from random import Random
 from typing import Any
 
-from memory_raft_log import MemoryRaftLog, MemoryStateStore
+from harness.memory_raft_log import MemoryRaftLog, MemoryStateStore
+from harness.quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of, host_of
 from quorum_lines import log_line, request_line, response_line
-from quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of, host_of
 from script import Command
 
 from moldau.base.errors import ErrorCode, KafkaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memory_raft_log import MemoryRaftLog
+from harness.memory_raft_log import MemoryRaftLog
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.wire.messages import (

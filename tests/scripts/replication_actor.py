@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from in_memory_node import batch
-from replica_world import TOPIC, Node, World
+from harness.in_memory_node import batch
+from harness.replica_world import TOPIC, Node, World
 from script import Command
 
 from moldau.base.errors import ErrorCode, KafkaError

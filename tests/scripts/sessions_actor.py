@@ -15,8 +15,8 @@ Waiting fetches are named W1, W2, …; those that a command wakes are listed aft
 
 from __future__ import annotations
 
-from fetch_requests import Key, PartitionResult, fetch, partition_results
-from in_memory_node import InMemoryNode
+from harness.fetch_requests import Key, PartitionResult, fetch, partition_results
+from harness.in_memory_node import InMemoryNode
 from script import Command
 
 from moldau.base.errors import ErrorCode

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from in_memory_transaction_shard import NO_PRODUCER, InMemoryTransactionShard
+from harness.in_memory_transaction_shard import NO_PRODUCER, InMemoryTransactionShard
 from script import Command, error_name
 
 from moldau.base.errors import ErrorCode, KafkaError

@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from cluster.defects import DEFECTS, Defect
 from cluster.world import World
-from depth import sample
-from seed_runs import SeedRuns, check_noticed
+from harness.depth import sample
+from seed_runs import SeedRuns, Seeds, check_noticed
 
-DEFAULT_SEEDS = 10
-SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
+SEEDS = Seeds((4, 7, 10, 12), many=10)
 TRIES = 25
 EXPECTED_FAULTS = {
     "a process is killed", "a process is shut down", "a process is suspended", "a machine is disconnected",
@@ -24,13 +21,13 @@ EXPECTED_FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS.runs)
 def test_a_cluster_keeps_its_guarantees_under_faults(seed: int, seed_runs: SeedRuns) -> None:
     seed_runs.run("cluster", seed)
 
 
 def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
-    seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
+    seed_runs.check(EXPECTED_FAULTS, SEEDS)
 
 
 @pytest.mark.parametrize("defect", sample(DEFECTS, 2), ids=lambda defect: defect.__name__)
@@ -40,4 +37,4 @@ def test_a_defect_of_the_cluster_is_noticed(defect: Defect, monkeypatch: pytest.
 
 
 def test_the_same_seed_gives_the_same_run_in_any_process(seed_runs: SeedRuns) -> None:
-    seed_runs.check_same_in_another_process("cluster", seed=5)
+    seed_runs.check_same_in_another_process("cluster", seed=4)

@@ -5,27 +5,24 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from cluster.disks_world import TimedFlusher, World
-from seed_runs import SeedRuns, check_noticed
+from seed_runs import SeedRuns, Seeds, check_noticed
 
 from moldau.replica.flushing import Flushable
 
-DEFAULT_SEEDS = 8
-SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
+SEEDS = Seeds(range(4), many=8)
 TRIES = 10
 EXPECTED_FAULTS = {"a disk is slow for the whole run", "a disk is stuck", "a process is killed"}
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS.runs)
 def test_a_cluster_keeps_its_guarantees_on_slow_and_stuck_disks(seed: int, seed_runs: SeedRuns) -> None:
     seed_runs.run("disks", seed)
 
 
 def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
-    seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
+    seed_runs.check(EXPECTED_FAULTS, SEEDS)
 
 
 def test_syncs_on_the_event_loop_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

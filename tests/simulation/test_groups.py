@@ -6,16 +6,13 @@ notice.
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from depth import sample
 from groups.defects import DEFECTS, Defect
 from groups.world import World
-from seed_runs import SeedRuns, check_noticed
+from harness.depth import sample
+from seed_runs import SeedRuns, Seeds, check_noticed
 
-DEFAULT_SEEDS = 7
-SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
+SEEDS = Seeds((1, 3, 4, 7), many=7)
 TRIES = 25
 EXPECTED_FAULTS = {
     "a client joins", "a client leaves", "a client stalls", "a client dies", "a client changes its subscription",
@@ -24,13 +21,13 @@ EXPECTED_FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS.runs)
 def test_the_group_coordinator_keeps_its_guarantees_under_faults(seed: int, seed_runs: SeedRuns) -> None:
     seed_runs.run("groups", seed)
 
 
 def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
-    seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
+    seed_runs.check(EXPECTED_FAULTS, SEEDS)
 
 
 @pytest.mark.parametrize("defect", sample(DEFECTS, 3), ids=lambda defect: defect.__name__)
@@ -40,4 +37,4 @@ def test_a_defect_of_the_group_coordinator_is_noticed(defect: Defect, monkeypatc
 
 
 def test_the_same_seed_gives_the_same_run_in_any_process(seed_runs: SeedRuns) -> None:
-    seed_runs.check_same_in_another_process("groups", seed=5)
+    seed_runs.check_same_in_another_process("groups", seed=3)

@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from cluster.defects import OUTAGE_DEFECTS, Defect
 from cluster.outages_world import MODES, World
-from depth import sample
-from seed_runs import SeedRuns, check_noticed
+from harness.depth import sample
+from seed_runs import SeedRuns, Seeds, check_noticed
 
-DEFAULT_SEEDS = len(MODES)
-SEEDS = int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS))
+SEEDS = Seeds(range(len(MODES)), many=len(MODES))
 TRIES = 10
 EXPECTED_FAULTS = {
     "a broker is cut off from its peers, not from clients", "a leader is killed while its predecessor is cut off",
@@ -22,13 +19,13 @@ EXPECTED_FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS.runs)
 def test_a_cluster_keeps_its_guarantees_in_outages(seed: int, seed_runs: SeedRuns) -> None:
     seed_runs.run("outages", seed)
 
 
 def test_all_outages_occurred(seed_runs: SeedRuns) -> None:
-    seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
+    seed_runs.check(EXPECTED_FAULTS, SEEDS)
 
 
 @pytest.mark.parametrize("defect", sample(OUTAGE_DEFECTS, 2), ids=lambda defect: defect.__name__)

@@ -5,19 +5,16 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
-from depth import sample
-from seed_runs import SeedRuns, check_noticed
+from harness.depth import sample
+from seed_runs import SeedRuns, Seeds, check_noticed
 
 pytest.importorskip("duckdb")
 
 from views.defects import VIEW_DEFECTS, Defect
 from views.world import World
 
-DEFAULT_SEEDS = 3
-SEEDS = range(1, 1 + int(os.environ.get("MOLDAU_SEEDS", DEFAULT_SEEDS)))
+SEEDS = Seeds((1, 2, 3), many=4)
 TRIES = 4
 EXPECTED_FAULTS = {
     "a process is killed", "a log is cleaned", "records are deleted", "a swap of several segments",
@@ -26,13 +23,13 @@ EXPECTED_FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS.runs)
 def test_views_show_the_records_of_their_sources_under_faults(seed: int, seed_runs: SeedRuns) -> None:
     seed_runs.run("views", seed)
 
 
 def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
-    seed_runs.check(EXPECTED_FAULTS, seeds=DEFAULT_SEEDS)
+    seed_runs.check(EXPECTED_FAULTS, SEEDS)
 
 
 def test_the_same_seed_gives_the_same_run_in_any_process(seed_runs: SeedRuns) -> None:

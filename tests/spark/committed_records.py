@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
-from patience import PATIENCE_S, Patience
+from harness.patience import PATIENCE_S, Patience
 
 from moldau.base.ids import TopicPartition as Place
 from moldau.client.cluster import Cluster

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from patience import SPARK_PATIENCE_S, text_of
+from harness.patience import SPARK_PATIENCE_S, text_of
 
 Result = TypeVar("Result")
 

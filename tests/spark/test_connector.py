@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import SPARK_PATIENCE_S
+from harness.patience import SPARK_PATIENCE_S
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession

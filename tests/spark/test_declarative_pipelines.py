@@ -16,7 +16,7 @@ import pyspark
 import pytest
 from committed_records import committed_records
 from confluent_kafka import Producer
-from patience import SPARK_PATIENCE_S
+from harness.patience import SPARK_PATIENCE_S
 
 from moldau.spark.java import find_java
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 from committed_records import committed_records
 from confluent_kafka import Producer
-from patience import SPARK_PATIENCE_S
+from harness.patience import SPARK_PATIENCE_S
 from restartable_broker import free_port, kill_broker, start_broker
 from spark_waits import wait_for_spark
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from patience import SPARK_PATIENCE_S
+from harness.patience import SPARK_PATIENCE_S
 from spark_waits import wait_for_spark
 
 import moldau.pipelines

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
-from patience import SPARK_PATIENCE_S
+from harness.patience import SPARK_PATIENCE_S
 
 from moldau.pipelines.planning.compiling import Mode, compile_pipeline, start
 from moldau.pipelines.reading.loading import load

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from order_records import FIELDS, WHERE, Record, random_orders, shown_value
-from patience import PATIENCE_S, SPARK_PATIENCE_S
+from harness.order_records import FIELDS, WHERE, Record, random_orders, shown_value
+from harness.patience import PATIENCE_S, SPARK_PATIENCE_S
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery

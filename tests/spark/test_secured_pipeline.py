@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from certificates import PASSWORD, Vault
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+from harness.certificates import PASSWORD, Vault
+from harness.patience import PATIENCE_S, SPARK_PATIENCE_S
 from nodes_process import ClusterProcess
-from patience import PATIENCE_S, SPARK_PATIENCE_S
 
 from moldau.cli.kafka import acls, configs
 from moldau.client.admin.groups import Groups

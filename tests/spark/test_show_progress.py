@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from patience import SPARK_PATIENCE_S
+from harness.patience import SPARK_PATIENCE_S
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from patience import PATIENCE_S, SPARK_PATIENCE_S
+from harness.patience import PATIENCE_S, SPARK_PATIENCE_S
 
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.admin.delegation_tokens import DelegationTokens

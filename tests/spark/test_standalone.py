@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import DeltaTable
-from patience import PATIENCE_S, SPARK_PATIENCE_S
+from harness.patience import PATIENCE_S, SPARK_PATIENCE_S
 from spark_waits import wait_for_spark
 
 from moldau.spark.java import find_java

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from order_records import FIELDS, WHERE, Record, random_orders, shown_value
-from patience import PATIENCE_S, SPARK_PATIENCE_S, wait_until
+from harness.order_records import FIELDS, WHERE, Record, random_orders, shown_value
+from harness.patience import PATIENCE_S, SPARK_PATIENCE_S, wait_until
 
 pytest.importorskip("duckdb")
 JARS = os.environ.get("MOLDAU_TEST_SPARK_KAFKA_JARS")

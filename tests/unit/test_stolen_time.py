@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stolen_time import STOLEN_MIN, TICKS_PER_SECOND, TRIES, ProcessorTime, Repeats, processor_time, stolen_share
+from runner.stolen_time import STOLEN_MIN, TICKS_PER_SECOND, TRIES, ProcessorTime, Repeats, processor_time, stolen_share
 
 pytest_plugins = "pytester"
 FAILS_TWICE = """

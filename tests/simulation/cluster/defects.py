@@ -55,12 +55,13 @@ def a_new_leader_returns_the_log_end_before_it_knows_it(patch: Patch) -> None:
 
 def a_former_leader_acknowledges_waiting_requests(patch: Patch) -> None:
     def replacement(self: Partition, code: ErrorCode) -> None:
-        waiting, self._leadership = list(self._waiting), None
+        waiting = [promise for _, promise in (*self._waiting, *(self._waiting_for_disk or ()))]
         self._waiting.clear()
-        for _, promise in waiting:
+        self._waiting_for_disk = None
+        for promise in waiting:
             promise.complete(ErrorCode.NONE)
 
-    patch.setattr(Partition, "_fail_waiting", replacement)
+    patch.setattr(Partition, "_fail_produces", replacement)
 
 
 # --- disks --------------------------------------------------------------------------------------------------------
@@ -164,14 +165,14 @@ DEFECTS: dict[Defect, int] = {
     followers_do_not_remember_producers: 0,
     a_new_leader_returns_the_log_end_before_it_knows_it: 4,
     a_former_leader_acknowledges_waiting_requests: 0,
-    a_restarted_broker_stays_in_the_in_sync_replicas: 3,
+    a_restarted_broker_stays_in_the_in_sync_replicas: 13,
     any_live_replica_may_be_elected: 1,
-    offsets_are_acknowledged_before_they_are_committed: 0,
+    offsets_are_acknowledged_before_they_are_committed: 3,
     metadata_is_committed_before_it_is_on_disk: 2,
-    votes_are_lost_in_a_restart: 13,
+    votes_are_lost_in_a_restart: 14,
     every_vote_is_granted: 25,
-    candidates_whose_log_is_behind_get_votes: 51,
-    the_metadata_log_is_not_truncated: 5,
+    candidates_whose_log_is_behind_get_votes: 54,
+    the_metadata_log_is_not_truncated: 8,
 }
 """Each defect with a seed that is known to show it soon."""
 OUTAGE_DEFECTS: dict[Defect, int] = {

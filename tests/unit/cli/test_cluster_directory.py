@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from patience import wait_until
+from harness.patience import wait_until
 
 from moldau.cli.cluster import directory as cluster_directory
 from moldau.cli.cluster import processes as cluster_processes

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from patience import wait_until
+from harness.patience import wait_until
 
 from moldau.cli.cluster import commands, processes
 from moldau.cli.cluster import foreground as foreground_module

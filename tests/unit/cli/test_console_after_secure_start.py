@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.base.listeners import Listener
 from moldau.base.setting_sources import SettingText

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise

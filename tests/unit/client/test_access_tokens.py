@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from certificates import Vault
-from patience import PATIENCE_S
-from tokens import Issuer, Provider, provider
+from harness.certificates import Vault
+from harness.patience import PATIENCE_S
+from harness.tokens import Issuer, Provider, provider
 
 from moldau.client import access_tokens
 from moldau.client.access_tokens import AccessTokens

@@ -12,8 +12,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from certificates import PASSWORD, Authority, Vault
-from patience import PATIENCE_S
+from harness.certificates import PASSWORD, Authority, Vault
+from harness.patience import PATIENCE_S
 from scripted_peer import ScriptedPeer, heartbeat, run
 
 from moldau.base.errors import ErrorCode, UnusableProperty

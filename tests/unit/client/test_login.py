@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from scripted_peer import HEARTBEAT, ScriptedPeer, heartbeat, run, until
 
 from moldau.base.clock import SystemClock

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from stand_in_brokers import BOOTSTRAP, FakeBrokers
 
 from moldau.client.stand_in import batch_sender

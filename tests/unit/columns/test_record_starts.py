@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.columns import record_starts as module
@@ -30,7 +30,7 @@ def body_of(runs: list[tuple[int, int]]) -> tuple[Bytes, int]:
     return np.frombuffer(bytes(data), np.uint8), sum(count for _, count in runs)
 
 
-@settings(max_examples=deep(60), deadline=None)
+@settings(max_examples=deep(20), deadline=None)
 @given(RUNS)
 def test_the_starts_equal_those_of_a_plain_walk(runs: list[tuple[int, int]]) -> None:
     body, records = body_of(runs)

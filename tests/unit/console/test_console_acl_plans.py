@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -155,7 +155,7 @@ acl_sets = st.lists(
 )
 
 
-@settings(max_examples=deep(40))
+@settings(max_examples=deep(14))
 @given(acl_sets, acl_sets, st.booleans(), st.booleans())
 def test_gains_and_losses_are_those_of_the_authorizer(
     existing: list[AclBinding], changed: list[AclBinding], is_addition: bool, allows_everyone: bool

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.console.daemon_pool import DaemonPool
 from moldau.console.options import ConsoleOptions

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
+from harness.patience import PATIENCE_S
 from kept_batches import KeptBatches, log_of
-from patience import PATIENCE_S
 
 from moldau.console.access import Access
 from moldau.console.call import Call

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 from starlette.requests import Request
 
 from moldau.console import sessions

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import hypothesis.strategies as st
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.base.ids import ZERO_UUID
@@ -44,7 +44,7 @@ def groups_with_topics() -> Groups:
     return Groups(GroupSettings(), current, FakeClock(), Random(0))
 
 
-@settings(max_examples=deep(60), deadline=None)
+@settings(max_examples=deep(20), deadline=None)
 @given(
     GROUP_IDS,
     st.integers(2, 10),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NoReturn
 
-from operations import operations_of
+from harness.operations import operations_of
 
 from moldau.base.steps import TurnItems
 from moldau.base.turns import LISTED_A_TURN

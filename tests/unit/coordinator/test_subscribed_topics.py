@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from operations import operations_of
+from harness.operations import operations_of
 
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol
 from moldau.wire.consumer_protocol import write

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from random import Random
 
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transactional_offsets_model import Committed, GroupRemoved, Marker, OffsetsModel, Removed
@@ -195,7 +195,7 @@ removals = st.one_of(
 steps = st.lists(st.one_of(commits, sends, sends, ends, ends, removals), max_size=40)
 
 
-@settings(max_examples=deep(200), deadline=None)
+@settings(max_examples=deep(70), deadline=None)
 @given(steps)
 def test_offsets_equal_those_of_the_model(calls: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()
@@ -205,7 +205,7 @@ def test_offsets_equal_those_of_the_model(calls: list[tuple[object, ...]]) -> No
         check(coordinator.replayed(), coordinator.model)
 
 
-@settings(max_examples=deep(60), deadline=None)
+@settings(max_examples=deep(20), deadline=None)
 @given(steps)
 def test_ended_transactions_leave_no_state(calls: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()

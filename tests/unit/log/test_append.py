@@ -6,7 +6,7 @@ import struct
 from dataclasses import replace
 
 import pytest
-from making_logs import NOW_MS, batch_of, new_log, offset_for_time, read_records, read_values
+from harness.making_logs import NOW_MS, batch_of, new_log, offset_for_time, read_records, read_values
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.log import validate

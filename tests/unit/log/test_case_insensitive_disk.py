@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from case_insensitive_disk import CaseInsensitiveDisk
-from making_logs import NOW_MS, TOPIC_ID, batch_of, read_values
+from harness.making_logs import NOW_MS, TOPIC_ID, batch_of, read_values
 
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition

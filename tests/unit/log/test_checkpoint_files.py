@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store
 
 from moldau.base.ids import TopicPartition
 from moldau.log import layout

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cleaning_histories import CONFIG, RETENTION_MS, History
-from making_logs import NOW_MS, PARTITION, load_store, read_batches, read_values
+from harness.cleaning_histories import CONFIG, RETENTION_MS, History
+from harness.making_logs import NOW_MS, PARTITION, load_store, read_batches, read_values
 
 from moldau.base.errors import MalformedData
 from moldau.log import compaction, layout

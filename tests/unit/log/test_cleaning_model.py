@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cleaning_histories import RETENTION_MS, History
+from harness.cleaning_histories import RETENTION_MS, History
 
 
 @pytest.mark.parametrize("seed", range(15))

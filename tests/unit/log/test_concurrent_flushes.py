@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of
 
 from moldau.log import layout
 from moldau.log.config import LogConfig

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from errno import EIO
 
 import pytest
-from cleaning_histories import History
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
+from harness.cleaning_histories import History
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
 
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
 
 from moldau.base.errors import StorageFault
 from moldau.log.config import LogConfig

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
-from depth import deep
+from harness.depth import deep
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, offset_for_time, read_records
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, offset_for_time, read_records
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.log.config import LogConfig
@@ -174,6 +174,6 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=deep(60), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=deep(20), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestLogMachine = LogMachine.TestCase

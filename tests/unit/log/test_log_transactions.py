@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log
-from reading_committed import read_committed
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, new_log
+from harness.reading_committed import read_committed
 from writing_producers import end, end_refused, refused, send
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault

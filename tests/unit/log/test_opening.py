@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.making_logs import NOW_MS, batch_of, new_log, read_batches
 from hypothesis import given
 from hypothesis import strategies as st
-from making_logs import NOW_MS, batch_of, new_log, read_batches
 
 from moldau.base.errors import KafkaError
 from moldau.log.config import LogConfig

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
 
 from moldau.base.errors import StorageFault
 from moldau.base.ids import TopicPartition

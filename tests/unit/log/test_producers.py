@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store, new_log
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store, new_log
 from writing_producers import end, refused, send
 
 from moldau.base.errors import ErrorCode, MalformedData

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from making_logs import NOW_MS, batch_of, new_log, offset_for_time, read_values
+from harness.making_logs import NOW_MS, batch_of, new_log, offset_for_time, read_values
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from making_logs import PARTITION, TOPIC_ID, load_store
-from operations import operations_of
+from harness.making_logs import PARTITION, TOPIC_ID, load_store
+from harness.operations import operations_of
 from writing_producers import NOW_MS, refused, send
 
 from moldau.base.errors import ErrorCode

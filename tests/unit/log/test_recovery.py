@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, offset_for_time, read_batches, read_values
+from harness.making_logs import (
+    NOW_MS,
+    PARTITION,
+    TOPIC_ID,
+    batch_of,
+    load_store,
+    offset_for_time,
+    read_batches,
+    read_values,
+)
 
 from moldau.log import layout
 from moldau.log.config import LogConfig

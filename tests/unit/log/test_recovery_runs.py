@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from making_logs import NOW_MS, PARTITION
+from harness.making_logs import NOW_MS, PARTITION
 
 from moldau.log import layout, recovery, verified_batches
 from moldau.log.config import LogConfig

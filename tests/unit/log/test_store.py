@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_values
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_batches, swap_in
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store, read_batches, swap_in
 
 from moldau.log import compaction
 from moldau.log.cleaning.clean import clean

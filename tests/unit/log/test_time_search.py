@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from making_logs import NOW_MS, WatchedFiles, batch_of, new_log, offset_for_time, reopened_log, run_search
-from operations import operations_of
+from harness.making_logs import NOW_MS, WatchedFiles, batch_of, new_log, offset_for_time, reopened_log, run_search
+from harness.operations import operations_of
 
 from moldau.base.errors import MalformedData
 from moldau.base.turns import CHECKS_A_TURN

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
 import pytest
-from depth import deep
+from harness.depth import deep
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store
+from harness.reading_committed import read_committed
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, batch_of, load_store
-from reading_committed import read_committed
 
 from moldau.base.errors import KafkaError
 from moldau.log.config import LogConfig
@@ -304,7 +304,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TransactionMachine.TestCase.settings = settings(
-    max_examples=deep(60), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=deep(20), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestTransactionMachine = TransactionMachine.TestCase
 

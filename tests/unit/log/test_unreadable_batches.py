@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store
+from harness.making_logs import NOW_MS, PARTITION, TOPIC_ID, load_store
 from writing_producers import end, refused, send
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault

@@ -8,7 +8,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from making_logs import (
+from harness.making_logs import (
     NOW_MS,
     PARTITION,
     TOPIC_ID,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from making_logs import NOW_MS, batch_of
+from harness.making_logs import NOW_MS, batch_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.log.log import Appended, Log

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlled_cluster import ControlledCluster
+from harness.controlled_cluster import ControlledCluster
 
 from moldau.metadata.controller.broker_sessions import BrokerSessions
 from moldau.metadata.image import MetadataImage

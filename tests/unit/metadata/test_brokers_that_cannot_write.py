@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from controlled_cluster import ControlledCluster
+from harness.controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
 from moldau.base.steps import finish

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlled_cluster import ControlledCluster
+from harness.controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
 from moldau.base.steps import finish

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 from clusters import broker
-from depth import deep
+from harness.depth import deep
+from harness.operations import operations_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operations import operations_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.metadata.controller.placement import interleave_racks, place
@@ -20,7 +20,7 @@ RACKS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_si
 
 
 @given(RACKS, st.integers(1, 40), st.integers(0, 5), st.data())
-@settings(max_examples=deep(200), deadline=None)
+@settings(max_examples=deep(70), deadline=None)
 def test_replicas_and_leaders_are_spread_evenly(
     racks: list[str | None], partitions: int, seed: int, data: st.DataObject
 ) -> None:
@@ -68,7 +68,7 @@ def test_brokers_of_different_racks_alternate() -> None:
 
 
 @given(RACKS, st.integers(0, 5), st.data())
-@settings(max_examples=deep(200), deadline=None)
+@settings(max_examples=deep(70), deadline=None)
 def test_each_replica_is_on_the_next_broker_of_the_least_used_rack(
     racks: list[str | None], seed: int, data: st.DataObject
 ) -> None:

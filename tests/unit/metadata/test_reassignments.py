@@ -6,7 +6,7 @@ adding 4 and 5, removing 1 and 2.
 
 from __future__ import annotations
 
-from controlled_cluster import ControlledCluster
+from harness.controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
 from moldau.base.steps import finish

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from clusters import applied, cluster, create, layers, restore, topic, topic_rules, with_topics
-from operations import operations_of
+from harness.operations import operations_of
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.steps import finish

@@ -14,9 +14,9 @@ from xml.etree import ElementTree
 
 import pytest
 from flows import BOOKSTORE, graphs
+from harness.operations import operations_of
 from hypothesis import given, settings
 from marked_yaml import write
-from operations import operations_of
 
 from moldau.pipelines.drawing.draw import Form, draw
 from moldau.pipelines.drawing.graph import Edge, Graph, Node, NodeKind, graph

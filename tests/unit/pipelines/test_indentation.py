@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from depth import deep
+from harness.depth import deep
+from harness.operations import operations_of
 from marked_yaml import WHOLE_PIPELINE, line_column, marked
-from operations import operations_of
 from test_pipeline_loading import EVERYTHING
 
 from moldau.pipelines.problems import InvalidPipeline, Problem

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import click
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from prometheus_client.parser import text_string_to_metric_families
 from test_query_progress import T0, gauge, report
 from test_run_loop import RecordingDisplay

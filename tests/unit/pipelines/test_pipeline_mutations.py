@@ -6,15 +6,15 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
-from depth import deep
-from operations import operations_of
+from harness.depth import deep
+from harness.operations import operations_of
 
 from moldau.pipelines.problems import LINE_END, InvalidPipeline
 from moldau.pipelines.reading.loading import load
 
-FILES = deep(300)
+FILES = deep(100)
 """Damaged files; `make deep` tries more."""
-COUNTED_FILES = deep(50)
+COUNTED_FILES = deep(18)
 """Damaged files whose reading is counted in executed lines of Python."""
 HEAD = "name: shop\nsources:\n  a: {topic: a, format: text}\n"
 TAIL = "sinks:\n  - {from: a, console: true}\n"

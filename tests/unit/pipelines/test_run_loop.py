@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.base.ids import TopicPartition
 from moldau.pipelines.running import run as running

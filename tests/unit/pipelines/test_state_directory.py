@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.base.errors import StorageFault
 from moldau.pipelines.running import state_directory

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from harness.patience import PATIENCE_S
 from hypothesis import given
 from hypothesis import strategies as st
 from marked_yaml import WHOLE_PIPELINE, load_text
-from patience import PATIENCE_S
 
 from moldau import __version__
 from moldau.cli.pipeline.desk import preview_lines

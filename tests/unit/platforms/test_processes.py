@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from patience import wait_until
+from harness.patience import wait_until
 
 from moldau.cli.kafka import server_stop
 from moldau.cli.kafka.server_stop import as_server

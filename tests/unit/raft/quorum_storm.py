@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from quorum_world import LISTENER, Broken, World, directory_of, host_of
+from harness.quorum_world import LISTENER, Broken, World, directory_of, host_of
 
 from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest

@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from memory_raft_log import MemoryRaftLog, MemoryStateStore
-from quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of
+from harness.memory_raft_log import MemoryRaftLog, MemoryStateStore
+from harness.quorum_world import CLUSTER_ID, LISTENER, SETTINGS, directory_of
 
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise

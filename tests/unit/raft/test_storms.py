@@ -10,15 +10,15 @@ import os
 from collections import Counter
 
 import pytest
-from depth import deep
-from memory_raft_log import MemoryRaftLog
+from harness.depth import deep
+from harness.memory_raft_log import MemoryRaftLog
 from quorum_storm import run_hunt, run_storm
 
 from moldau.raft import following, leading
 from moldau.raft.core import Core
 from moldau.raft.roles import Prospective, Unattached
 
-SEEDS = int(os.environ.get("MOLDAU_SEEDS", deep(60)))
+SEEDS = int(os.environ.get("MOLDAU_SEEDS", deep(20)))
 HUNTS = SEEDS // 6
 BROKEN_SEEDS = 400
 """Seeds within which a storm must detect a quorum that is broken on purpose."""

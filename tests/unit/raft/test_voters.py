@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from memory_raft_log import MemoryRaftLog
+from harness.memory_raft_log import MemoryRaftLog
 
 from moldau.base.ids import ZERO_UUID
 from moldau.raft.control_records import kraft_version_record, leader_change, read_voters, voters_record

@@ -6,9 +6,9 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import pytest
-from in_memory_node import batch, error_of
+from harness.in_memory_node import batch, error_of
+from harness.replica_world import TOPIC_ID, Call, Node, World
 from raised_faults import own_work
-from replica_world import TOPIC_ID, Call, Node, World
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.replica.partition import ACKS_ALL

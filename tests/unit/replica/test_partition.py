@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from in_memory_node import HeldFlusher, batch, error_of
+from harness.in_memory_node import HeldFlusher, batch, error_of
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition

@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from in_memory_node import batch
-from replica_world import LISTENER, TOPIC, Node, World
-from transactional_writes import append_as_producer, append_marker
+from harness.in_memory_node import batch
+from harness.replica_world import LISTENER, TOPIC, Node, World
+from harness.transactional_writes import append_as_producer, append_marker
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID

@@ -4,8 +4,8 @@ gone when the next one arrives. It must get the same error: a client takes any o
 from __future__ import annotations
 
 import pytest
-from in_memory_node import batch
-from replica_world import LISTENER, TOPIC, World
+from harness.in_memory_node import batch
+from harness.replica_world import LISTENER, TOPIC, World
 
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise

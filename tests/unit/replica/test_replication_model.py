@@ -9,8 +9,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from depth import deep
-from replica_world import TOPIC, Node, World
+from harness.depth import deep
+from harness.replica_world import TOPIC, Node, World
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
@@ -22,7 +22,7 @@ from moldau.testing.files import MemoryFiles
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch, decode_records
 
-SEEDS = deep(20)
+SEEDS = deep(10)
 STEPS = 50
 CALLER = Caller("PLAINTEXT", "test:1", "test", 9)
 PRODUCERS = 4

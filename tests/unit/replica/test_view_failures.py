@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from view_world import BATCH_BYTES, ViewWorld
+from harness.view_world import BATCH_BYTES, ViewWorld
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition

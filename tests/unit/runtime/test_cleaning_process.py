@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.base.promise import Promise
 from moldau.log.cleaning.job import CleaningJob, CleaningResult, SourceSegment

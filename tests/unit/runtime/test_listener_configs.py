@@ -7,7 +7,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from certificates import Vault
+from harness.certificates import Vault
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.persistent_map import PersistentMap

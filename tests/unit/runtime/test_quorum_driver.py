@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from quorum_nodes import CLUSTER_ID, LISTENER, Cluster, QuorumNode
+from harness.quorum_nodes import CLUSTER_ID, LISTENER, Cluster, QuorumNode
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise

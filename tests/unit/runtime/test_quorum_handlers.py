@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from quorum_nodes import Cluster
+from harness.quorum_nodes import Cluster
 
 from moldau.base.promise import Promise
 from moldau.security.acls.access import UNRESTRICTED

@@ -6,7 +6,7 @@ import errno
 import os
 
 import pytest
-from quorum_nodes import Cluster, QuorumNode
+from harness.quorum_nodes import Cluster, QuorumNode
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault

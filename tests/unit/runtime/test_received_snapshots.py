@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quorum_nodes import Cluster, QuorumNode
+from harness.quorum_nodes import Cluster, QuorumNode
 
 from moldau.raft.roles import Follower
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from in_memory_node import batch
-from replica_world import TOPIC, TOPIC_ID, Node, ToyPeer, World
+from harness.in_memory_node import batch
+from harness.replica_world import TOPIC, TOPIC_ID, Node, ToyPeer, World
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import ZERO_UUID

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tokens import Issuer
+from harness.tokens import Issuer
 
 from moldau.runtime.jwks import JwksKeys
 from moldau.runtime.node_tls import NodeTls

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S, wait_until
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.runtime.worker_processes.process import Died, NoAnswer, Unreadable, WorkerProcess
 from moldau.runtime.worker_processes.serving import Unexpected, answer_requests

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from certificates import Vault
 from click.testing import CliRunner
+from harness.certificates import Vault
 
 from moldau.base.setting_sources import SettingText
 from moldau.base.settings.security import AUTHORIZER_CLASS_NAME

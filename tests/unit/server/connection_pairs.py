@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
-from certificates import Authority
-from patience import PATIENCE_S
+from harness.certificates import Authority
+from harness.patience import PATIENCE_S
 from scripted_conversation import NEVER, reply_to, until
 
 from moldau.base.limits import SCRATCH_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from patience import Patience
+from harness.patience import Patience
 
 from moldau.base.promise import Promise
 from moldau.server.conversation import ConnectionBudget, Conversation, Reply

@@ -6,7 +6,7 @@ Also wrong lengths, frames that never end, and the memory that they may use.
 from __future__ import annotations
 
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_conversation import (
@@ -51,7 +51,7 @@ def test_frames_may_arrive_byte_by_byte() -> None:
 
 
 @given(st.data())
-@settings(max_examples=deep(150), deadline=None)
+@settings(max_examples=deep(50), deadline=None)
 def test_random_requests_in_random_pieces_are_answered_in_order(data: st.DataObject) -> None:
     reply_times = data.draw(
         st.lists(st.sampled_from([NOW, NOW, LATER, NEVER]), min_size=1, max_size=100), "reply times"
@@ -116,7 +116,7 @@ def test_a_claimed_length_takes_no_memory_until_bytes_arrive() -> None:
 
 
 @given(st.lists(st.integers(1, 700_000), min_size=1, max_size=12), st.booleans())
-@settings(max_examples=deep(25), deadline=None)
+@settings(max_examples=deep(10), deadline=None)
 def test_a_large_frame_arrives_whole_in_pieces_of_any_size(pieces: list[int], straight: bool) -> None:
     size = sum(pieces)
     body = (request(7, NOW) + bytes(range(256)) * (size // 256 + 1))[:size]

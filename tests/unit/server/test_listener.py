@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from scripted_conversation import until
 
 from moldau.base.connection_settings import ConnectionLimits, ConnectionMaxima, ListenerMaxima

@@ -20,7 +20,7 @@ from connection_pairs import (
     TlsConnectionPairInSmallSteps,
     open_connection_pair,
 )
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from scripted_conversation import LATER, NOW, frame, reply_to, request, until
 
 from moldau.base.connection_settings import ConnectionLimits

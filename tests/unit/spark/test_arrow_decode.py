@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
 from arrow_rows import PARTITION, SCHEMA, TOPIC, Row, decoded, fetched, plain_log, rows_of, slowly_decoded
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from record_strategies import Log, logs, record_lists
 
@@ -31,14 +31,14 @@ def record(value: bytes | None, key: bytes | None = None, timestamp: int = 1000,
 # --- against other decoders -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=deep(40), deadline=None)
+@settings(max_examples=deep(14), deadline=None)
 @given(logs())
 def test_each_committed_record_is_decoded_once_and_nothing_else(log: Log) -> None:
     assert decoded(fetched(log.data, aborted=log.aborted)) == log.committed()
     assert decoded(fetched(log.data)) == log.everything
 
 
-@settings(max_examples=deep(15), deadline=None)
+@settings(max_examples=deep(10), deadline=None)
 @given(logs(), st.data())
 def test_only_the_requested_offsets_are_decoded(log: Log, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, log.end + 2))
@@ -47,7 +47,7 @@ def test_only_the_requested_offsets_are_decoded(log: Log, data: st.DataObject) -
     assert decoded(fetched(log.data, start, end, log.aborted)) == wanted
 
 
-@settings(max_examples=deep(15), deadline=None)
+@settings(max_examples=deep(10), deadline=None)
 @given(logs(), st.data())
 def test_a_truncated_batch_is_left_for_the_next_fetch(log: Log, data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(log.data)))
@@ -56,7 +56,7 @@ def test_a_truncated_batch_is_left_for_the_next_fetch(log: Log, data: st.DataObj
     assert next_offset(memoryview(log.data[:cut]), 3) == max(3, behind)
 
 
-@settings(max_examples=deep(15), deadline=None)
+@settings(max_examples=deep(10), deadline=None)
 @given(record_lists(), st.sampled_from([0, 1, 2, 3, 4]))
 def test_batches_written_by_aiokafka_are_decoded(records: list[Record], codec: int) -> None:
     records = [one._replace(timestamp=max(0, one.timestamp)) for one in records]  # its -1 means: not yet set

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from arrow_rows import HEADERS, Row, decoded, fetched
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 from record_strategies import record_lists
 
@@ -48,7 +48,7 @@ def sliced(columns: EncodeColumns, start: int, end: int) -> EncodeColumns:
 # --- against other encoders and decoders ------------------------------------------------------------------------
 
 
-@settings(max_examples=deep(60), deadline=None)
+@settings(max_examples=deep(20), deadline=None)
 @given(record_lists(), codecs, st.sampled_from(BINARY_TYPES))
 def test_encoded_batches_equal_those_of_the_slow_encoder(
     records: list[Record], codec: Compression, kind: pa.DataType
@@ -58,7 +58,7 @@ def test_encoded_batches_equal_those_of_the_slow_encoder(
     assert decoded(fetched(batch)) == [Row(one._replace(offset=at), 0) for at, one in enumerate(records)]
 
 
-@settings(max_examples=deep(30), deadline=None)
+@settings(max_examples=deep(10), deadline=None)
 @given(record_lists(), codecs)
 def test_aiokafka_reads_encoded_batches(records: list[Record], codec: Compression) -> None:
     batch = aiokafka_records.DefaultRecordBatch(bytes(encode(columns_of(records), None, codec)))
@@ -70,7 +70,7 @@ def test_aiokafka_reads_encoded_batches(records: list[Record], codec: Compressio
     assert seen == [one._replace(offset=at) for at, one in enumerate(records)]
 
 
-@settings(max_examples=deep(30), deadline=None)
+@settings(max_examples=deep(10), deadline=None)
 @given(record_lists(), st.data())
 def test_a_slice_is_encoded_like_columns_of_its_own(records: list[Record], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(records) - 1))
@@ -78,7 +78,7 @@ def test_a_slice_is_encoded_like_columns_of_its_own(records: list[Record], data:
     assert encode(sliced(columns_of(records), start, end)) == build_batch(records[start:end])
 
 
-@settings(max_examples=deep(20), deadline=None)
+@settings(max_examples=deep(10), deadline=None)
 @given(record_lists(), codecs, st.integers(500, 5000))
 def test_batches_encoded_together_equal_those_encoded_one_by_one(
     records: list[Record], codec: Compression, size: int
@@ -186,7 +186,7 @@ def test_a_header_without_a_key_is_refused_with_invalid_record(
 # --- limits -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=deep(40), deadline=None)
+@settings(max_examples=deep(14), deadline=None)
 @given(record_lists(), st.just(1) | st.integers(500, 20_000), st.sets(st.integers(0, 20)))
 def test_batches_keep_the_size_limit_unless_they_have_one_row(records: list[Record], size: int, cuts: set[int]) -> None:
     columns = columns_of(records)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from aiokafka import partitioner as aiokafka
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.spark.records.partitioner import murmur2, partition_of
@@ -33,7 +33,7 @@ def test_murmur2_of_the_keys_in_kafkas_own_tests() -> None:
     assert murmur2(pa.array(KAFKAS_OWN)).view(np.int32).tolist() == list(KAFKAS_OWN.values())
 
 
-@settings(max_examples=deep(200), deadline=None)
+@settings(max_examples=deep(70), deadline=None)
 @given(key_lists, st.integers(1, 1000))
 def test_a_key_gets_the_partition_that_other_clients_choose(keys: list[bytes], partitions: int) -> None:
     chosen = partition_of(pa.array(keys, pa.binary()), partitions).tolist()

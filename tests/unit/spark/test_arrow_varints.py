@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.columns.varints import BadRow, put, read, sizes, zigzag
@@ -24,7 +24,7 @@ def one_by_one(numbers: list[int]) -> list[bytes]:
     return [bytes(one) for one in target]
 
 
-@settings(max_examples=deep(200))
+@settings(max_examples=deep(70))
 @given(st.lists(numbers64, min_size=1, max_size=20))
 def test_numbers_are_written_measured_and_read_back(numbers: list[int]) -> None:
     single = one_by_one(numbers)
@@ -40,7 +40,7 @@ def test_numbers_are_written_measured_and_read_back(numbers: list[int]) -> None:
     assert behind.tolist() == ends.tolist()
 
 
-@settings(max_examples=deep(100))
+@settings(max_examples=deep(35))
 @given(st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=1, max_size=20))
 def test_32_bit_numbers_are_read_with_32_bits(numbers: list[int]) -> None:
     single = one_by_one(numbers)

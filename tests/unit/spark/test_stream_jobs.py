@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 from py4j.protocol import Py4JJavaError
 
 from moldau.pipelines.problems import PipelineError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
+from harness.operations import operations_of
 from hypothesis import given
 from hypothesis import strategies as st
-from operations import operations_of
 from otlp_encoding import block, cumulative_sum, gauge, histogram, payload, point, varint
 
 from moldau.base.errors import MalformedData

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from operations import operations_of
+from harness.operations import operations_of
 
 from moldau.base.view_configs import VIEW_FORMAT, VIEW_KEY, VIEW_ON_ERROR, VIEW_SELECT, VIEW_WHERE
 from moldau.views.definition import view_definition

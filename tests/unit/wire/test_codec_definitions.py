@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.random_messages import every_message
 from oracles import definition
-from random_messages import every_message
 
 from moldau.base.ids import ZERO_UUID
 from moldau.wire.apis import APIS, request_class, response_class

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from depth import deep
-from operations import operations_of
-from random_messages import Filling, every_message, every_version, least_element, random_message
+from harness.depth import deep
+from harness.operations import operations_of
+from harness.random_messages import Filling, every_message, every_version, least_element, random_message
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
@@ -27,7 +27,7 @@ from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from moldau.wire.messages.vote import VoteRequest
 from moldau.wire.schema import Message, fields_of
 
-FRAMES = int(os.environ.get("MOLDAU_FUZZ_FRAMES", deep(50_000)))
+FRAMES = int(os.environ.get("MOLDAU_FUZZ_FRAMES", deep(20_000)))
 SEED = os.environ.get("MOLDAU_FUZZ_SEED", "0")
 MESSAGES = list(every_message())
 COUNTED_FRAMES_PER_VERSION = 5

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 
 import pytest
-from depth import deep
+from harness.depth import deep
+from harness.random_messages import Filling, every_message, random_message
 from oracles import KafkaPython, Kio, Oracle
-from random_messages import Filling, every_message, random_message
 
 from moldau.wire.codec import decode, encode
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.wire.schema import Message, fields_of
 
-SEEDS = int(os.environ.get("MOLDAU_CODEC_SEEDS", deep(3)))
+SEEDS = int(os.environ.get("MOLDAU_CODEC_SEEDS", deep(1)))
 VALUES = [(Filling.LEAST, 0), (Filling.MOST, 0), *((Filling.MIXED, seed) for seed in range(SEEDS))]
 MESSAGES = list(every_message())
 ORACLES: list[Oracle] = [Kio(), KafkaPython()]

@@ -10,7 +10,7 @@ from random import Random
 
 import hypothesis.strategies as st
 import pytest
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.base.errors import MalformedData
@@ -36,7 +36,7 @@ def their_decode(codec: Compression, data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(max_examples=deep(30), deadline=None)
+@settings(max_examples=deep(10), deadline=None)
 @given(data=st.binary(min_size=1, max_size=300) | st.integers(1, 200_000).map(lambda n: b"moldau" * (n // 6 + 1)))
 def test_other_implementations_read_our_streams_and_we_read_theirs(codec: Compression, data: bytes) -> None:
     assert their_decode(codec, bytes(compress(codec, data))) == data

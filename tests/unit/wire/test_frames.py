@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from harness.random_messages import Filling, random_message
 from kio.schema.request_header.v1.header import RequestHeader as KioHeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
 from kio.schema.response_header.v0.header import ResponseHeader as KioResponseV0
 from kio.schema.response_header.v1.header import ResponseHeader as KioResponseV1
 from kio.serial import entity_reader, entity_writer
 from oracles import kio_class
-from random_messages import Filling, random_message
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import TAGS_MAX

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from random_messages import every_record
+from harness.random_messages import every_record
 
 from moldau.base.errors import MalformedData
 from moldau.coordinator.group import serde as group_serde

@@ -7,14 +7,14 @@ from itertools import chain
 
 import hypothesis.strategies as st
 from assignor_groups import Group, any_groups, check_owners, groups, member, topic_id
-from depth import deep
+from harness.depth import deep
 from hypothesis import given, settings
 
 from moldau.coordinator.group.assignors import ASSIGNORS
 
 RANGE = ASSIGNORS["range"]
 ONE, TWO = topic_id(1), topic_id(2)
-few = settings(max_examples=deep(80), deadline=None)
+few = settings(max_examples=deep(30), deadline=None)
 
 
 def numbers(*wanted: int) -> frozenset[int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 from assignor_groups import Group, any_groups, check_owners, flat, groups, member, moved, sizes, topic_id
-from depth import deep
+from harness.depth import deep
 from hypothesis import assume, given, settings
 
 from moldau.coordinator.group.assignors import ASSIGNORS, Assignment
 
 UNIFORM = ASSIGNORS["uniform"]
-few = settings(max_examples=deep(80), deadline=None)
+few = settings(max_examples=deep(30), deadline=None)
 
 
 def improving_moves(group: Group, assignment: Assignment) -> list[tuple[str, str, bytes]]:

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from consumer_clients import ConsumerClient, TopicIdPartitions
-from in_memory_consumer_shard import InMemoryConsumerShard
+from harness.consumer_clients import ConsumerClient, TopicIdPartitions
+from harness.in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import STATIC_LEAVE_EPOCH

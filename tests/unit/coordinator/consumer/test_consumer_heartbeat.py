@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
-from consumer_clients import ConsumerClient
-from in_memory_consumer_shard import InMemoryConsumerShard
+from harness.consumer_clients import ConsumerClient
+from harness.in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group.classic.group import ClassicGroup, State

@@ -4,7 +4,7 @@ described."""
 from __future__ import annotations
 
 import pytest
-from in_memory_consumer_shard import InMemoryConsumerShard
+from harness.in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.describe import describe_group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from in_memory_consumer_shard import InMemoryConsumerShard
+from harness.in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.pattern import compile_pattern

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from in_memory_consumer_shard import InMemoryConsumerShard
+from harness.in_memory_consumer_shard import InMemoryConsumerShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group.offsets import Offsets

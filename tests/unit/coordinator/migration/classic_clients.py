@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from in_memory_group_shard import InMemoryGroupShard
+from harness.in_memory_group_shard import InMemoryGroupShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from in_memory_group_shard import InMemoryGroupShard
+from harness.in_memory_group_shard import InMemoryGroupShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, Protocol, State

@@ -6,20 +6,15 @@ A failing run prints its seed; `run(seed)` repeats it.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "consumer"))
-
 from classic_clients import ClassicClient, TopicIdPartitions
-from consumer_clients import ConsumerClient
-from in_memory_group_shard import InMemoryGroupShard
+from harness.consumer_clients import ConsumerClient
+from harness.in_memory_group_shard import InMemoryGroupShard
 
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.group import ConsumerGroup

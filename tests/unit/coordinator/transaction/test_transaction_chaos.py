@@ -10,7 +10,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from in_memory_transaction_shard import InMemoryTransactionShard
+from harness.in_memory_transaction_shard import InMemoryTransactionShard
 from transaction_world import PARTITIONS, TIMEOUT_MS, TransactionWorld
 
 from moldau.coordinator.transaction.transaction import (

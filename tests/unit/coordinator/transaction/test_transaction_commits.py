@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from in_memory_transaction_shard import FIRST_PRODUCER_ID, T0, T1, InMemoryTransactionShard
+from harness.in_memory_transaction_shard import FIRST_PRODUCER_ID, T0, T1, InMemoryTransactionShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from in_memory_transaction_shard import FIRST_PRODUCER_ID, NO_PRODUCER, T0, InMemoryTransactionShard
+from harness.in_memory_transaction_shard import FIRST_PRODUCER_ID, NO_PRODUCER, T0, InMemoryTransactionShard
 
 from moldau.base.errors import ErrorCode
 from moldau.coordinator.machine import ProducerIdAndEpoch

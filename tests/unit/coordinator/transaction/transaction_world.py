@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from in_memory_transaction_shard import NO_PRODUCER, InMemoryTransactionShard
+from harness.in_memory_transaction_shard import NO_PRODUCER, InMemoryTransactionShard
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition

@@ -7,7 +7,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from operations import operations_of
+from harness.operations import operations_of
 
 from moldau.security.sasl.made_up_salts import BASE_36, FORMS_MAX, JAVA_NUMBER, MadeUpSalts, SaltForm, salt_form
 from moldau.security.sasl.scram import Credentials, ScramUsers

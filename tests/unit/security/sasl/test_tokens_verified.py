@@ -9,11 +9,11 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+from harness.tokens import AUDIENCE, ISSUER, Key, part
+from harness.tokens import Issuer as AnyIssuer
 from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
-from tokens import AUDIENCE, ISSUER, Key, part
-from tokens import Issuer as AnyIssuer
 
 from moldau.security.sasl.oauthbearer.keys import KEYS_MAX, parse_keys
 from moldau.security.sasl.oauthbearer.server import AccessToken, TokenRefused

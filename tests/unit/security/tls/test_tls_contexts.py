@@ -8,8 +8,8 @@ import subprocess
 from contextlib import suppress
 
 import pytest
-from certificates import Authority
-from tls_files import MemoryKeyFiles, pem_settings
+from harness.certificates import Authority
+from harness.tls_files import MemoryKeyFiles, pem_settings
 
 from moldau.base.setting_sources import SettingsError
 from moldau.security.tls.cipher_names import TLS_13_SUITES, openssl_name

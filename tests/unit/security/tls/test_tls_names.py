@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from certificates import Authority
-from depth import DEPTH
+from harness.certificates import Authority
+from harness.depth import DEPTH
 
 from moldau.base.errors import MalformedData
 from moldau.security.tls.der import dotted
@@ -108,7 +108,7 @@ def test_any_bytes_are_a_subject_or_malformed() -> None:
     rng = Random(20)
     valid = Authority().issue(user="alice").der
     outcomes = set()
-    for _ in range(5_000 * DEPTH):
+    for _ in range(2_000 * DEPTH):
         data = bytearray(valid)
         for _ in range(rng.randint(1, 4)):
             data[rng.randrange(min(len(data), 250))] = rng.choice((0, 0x30, 0x31, 0x80, 0x81, 0xFF, rng.randrange(256)))

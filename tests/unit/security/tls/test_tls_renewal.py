@@ -6,8 +6,8 @@ import ssl
 from contextlib import suppress
 
 import pytest
-from certificates import Authority
-from tls_files import MemoryKeyFiles, pem_settings
+from harness.certificates import Authority
+from harness.tls_files import MemoryKeyFiles, pem_settings
 
 from moldau.base.setting_sources import SettingsError
 from moldau.security.principals import ANONYMOUS, Principal

@@ -7,9 +7,9 @@ import ssl
 from typing import Any
 
 import pytest
-from certificates import PASSWORD, Authority
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
-from tls_files import MemoryKeyFiles, pem_settings, tls_settings
+from harness.certificates import PASSWORD, Authority
+from harness.tls_files import MemoryKeyFiles, pem_settings, tls_settings
 
 from moldau.base.setting_sources import SettingsError
 from moldau.security.tls.context import client_context, read_stores, server_context

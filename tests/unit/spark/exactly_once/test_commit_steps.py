@@ -8,8 +8,8 @@ from itertools import combinations
 
 import model_cluster
 import pytest
+from harness.patience import PATIENCE_S
 from model_cluster import ModelCluster, ModelRequests, check_whole_and_once, staged
-from patience import PATIENCE_S
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.spark.exactly_once import committing

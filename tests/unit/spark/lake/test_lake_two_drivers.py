@@ -14,7 +14,7 @@ from functools import partial
 from itertools import combinations
 
 import pytest
-from depth import DEPTH
+from harness.depth import DEPTH
 from memory_disk import MemoryDisk, MemoryLog, Schedule
 
 from moldau.spark.lake import transactions
@@ -27,7 +27,7 @@ from moldau.spark.lake.writing import Ownership
 
 PATH = "/table"
 FILES_PER_BATCH = 2
-RANDOM_ORDERS = 60 * DEPTH
+RANDOM_ORDERS = 20 * DEPTH
 STRIDE = 1 if DEPTH > 1 else 4
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
+from harness.patience import PATIENCE_S
 
 from moldau.spark.workers import fork_server, launcher, starting
 from moldau.spark.workers.launcher import SERVER_VARIABLE, without_zips

@@ -1,0 +1,1 @@
+"""What tests of several directories share: nodes and clusters in memory, worlds, oracles, patience and depth."""

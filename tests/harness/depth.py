@@ -1,0 +1,23 @@
+"""How much randomized tests try: `make test` does what fits its time, `make deep` does more.
+
+MOLDAU_TEST_DEPTH=10 lets them try ten times as many files, frames, requests, seeds and examples, and every defect that
+a simulation must notice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+DEPTH = int(os.environ.get("MOLDAU_TEST_DEPTH", "1"))
+
+
+def deep(count: int) -> int:
+    return count * DEPTH
+
+
+def sample(items: Iterable[T], every: int, first: int = 0) -> list[T]:
+    """Return every so-many-th item, from `first` modulo that number; with more depth all of them."""
+    return list(items) if DEPTH > 1 else list(items)[first % every :: every]

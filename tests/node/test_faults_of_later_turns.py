@@ -1,0 +1,340 @@
+"""An unexpected error in a later turn of work ends as one in the first turn does: the node stops, or the connection of
+the client is closed. The work is not silently dead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+from unittest.mock import Mock
+
+import pytest
+from harness.fetch_requests import fetch, parked
+from harness.in_memory_node import InMemoryNode
+
+from moldau.assembly.broker_side import BrokerSide
+from moldau.assembly.controller_side import ControllerSide
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.long_work import LongWork
+from moldau.base.promise import Promise
+from moldau.base.steps import Steps, no_steps
+from moldau.log import store
+from moldau.log.log import Log
+from moldau.log.producers import Producers
+from moldau.metadata.controller.decision import Decision
+from moldau.metadata.current import CurrentImage
+from moldau.replica.partition import Partition
+from moldau.runtime import housekeeping
+from moldau.runtime.broker import leader_lease
+from moldau.runtime.broker.leader_lease import LeaderLease
+from moldau.runtime.housekeeping import Housekeeping
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.quorum.committed_metadata import CommittedMetadata
+from moldau.runtime.quorum.metadata_log import MetadataLog
+from moldau.runtime.replication import isr_changes
+from moldau.server.conversation import LongReply
+from moldau.server.handlers import fetch_answer
+from moldau.server.handlers.fetch_answer import FetchAnswer
+from moldau.server.handlers.replies import run_steps
+from moldau.testing.clock import FakeTimers
+from moldau.testing.ports import at_once
+from moldau.wire.log_records.metadata import NoOpRecord
+
+
+class Unexpected(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _first_of_each_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log an error although an earlier test has just caused one like it."""
+    monkeypatch.setattr(INTERNAL_ERRORS, "_logged", {})
+
+
+class Pass(NamedTuple):
+    """Work on all partitions or logs, one in each turn: what `start` begins calls `method` of `owner` for each."""
+
+    start: Callable[[InMemoryNode, Housekeeping], object]
+    size: tuple[object, str]
+    """Of a turn."""
+    owner: type
+    method: str
+
+
+def fail_at_the_second_call(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> None:
+    """The first call does nothing, and the second comes in another turn."""
+    calls = 0
+
+    def fail(*_: object, **__: object) -> tuple[()]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise Unexpected
+        return ()
+
+    monkeypatch.setattr(owner, method, fail)
+
+
+def end_the_lease(node: InMemoryNode, _: Housekeeping) -> None:
+    broker = node.assembly.broker_side
+    assert broker is not None
+    node.clock.move(60_000)
+    broker._lease._check()
+
+
+PASSES = {
+    "retention": Pass(
+        lambda _, it: it.retain(at_once, pytest.fail), (housekeeping, "SLOW_ITEMS_A_TURN"), Partition, "delete_expired"
+    ),
+    "flush": Pass(lambda _, it: it.flush_by_time(), (housekeeping, "LISTED_A_TURN"), Log, "flush_due"),
+    "producers": Pass(lambda _, it: it.expire_producers(), (housekeeping, "LISTED_A_TURN"), Producers, "expire"),
+    "checkpoints": Pass(
+        lambda _, it: it.write_checkpoints(at_once, pytest.fail),
+        (store, "ITEMS_A_TURN"),
+        Housekeeping,
+        "_high_watermark",
+    ),
+    "purge": Pass(lambda _, it: it.purge(at_once, pytest.fail), (store, "ITEMS_A_TURN"), Log, "take_deletable"),
+    "lease": Pass(end_the_lease, (leader_lease, "ITEMS_A_TURN"), LeaderLease, "_check_partition"),
+}
+
+
+@pytest.mark.parametrize("work", PASSES.values(), ids=PASSES)
+def test_an_error_in_a_later_turn_stops_the_node(monkeypatch: pytest.MonkeyPatch, work: Pass) -> None:
+    monkeypatch.setattr(*work.size, 1)
+    node = InMemoryNode().start()
+    node.create_topic("a", 3)
+    node.settle()
+    for index in range(3):
+        node.append("a", index)
+    fail_at_the_second_call(monkeypatch, work.owner, work.method)
+    broker = node.assembly.broker_side
+    assert broker is not None
+    work.start(node, broker.housekeeping)
+    while node.timers.run_soon():
+        pass
+    assert [type(fault) for fault in node.faults] == [Unexpected]
+
+
+def fail(*_: object, **__: object) -> object:
+    raise Unexpected
+
+
+def clean_logs(node: InMemoryNode) -> None:
+    broker(node).cleaner._look()
+
+
+def broker(node: InMemoryNode) -> BrokerSide:
+    assert node.assembly.broker_side is not None
+    return node.assembly.broker_side
+
+
+def controller(node: InMemoryNode) -> ControllerSide:
+    assert node.assembly.controller_side is not None
+    return node.assembly.controller_side
+
+
+def decide_long(node: InMemoryNode) -> None:
+    node.controller.submit_own(lambda _: long_decision())
+
+
+def long_decision() -> Steps[Decision[None]]:
+    for _ in range(4):
+        yield
+    return Decision(None)
+
+
+def commit_a_long_decision(node: InMemoryNode) -> None:
+    """As on a node that does not lead the quorum: it reads what is committed from its log."""
+    log = cast(MetadataLog, node.assembly.driver.quorum.log)
+    committed = CommittedMetadata(log, CurrentImage(), node.assembly._world.own_work())
+    committed.committed(node.assembly.driver.high_watermark)
+
+
+OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
+    "retention": lambda node: broker(node).housekeeping.retain(at_once, pytest.fail),
+    "flush": lambda node: broker(node).housekeeping.flush_by_time(),
+    "producers": lambda node: broker(node).housekeeping.expire_producers(),
+    "checkpoints": lambda node: broker(node).housekeeping.write_checkpoints(at_once, pytest.fail),
+    "purge": lambda node: broker(node).housekeeping.purge(at_once, pytest.fail),
+    "lease": lambda node: end_the_lease(node, broker(node).housekeeping),
+    "cleaner": clean_logs,
+    "offsets of groups": lambda node: broker(node).groups.expire_offsets(),
+    "transactional ids": lambda node: broker(node).transactions.expire(),
+    "new topics": lambda node: broker(node).groups.shards.run(no_steps(None)),
+    "decision": decide_long,
+    "committed metadata": commit_a_long_decision,
+}
+"""Everything that a node does in turns by itself, begun."""
+
+
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("start", OWN_WORK.values(), ids=OWN_WORK)
+def test_an_error_in_any_step_of_own_work_stops_the_node(
+    monkeypatch: pytest.MonkeyPatch, start: Callable[[InMemoryNode], object], step: int
+) -> None:
+    node = InMemoryNode().start()
+    node.create_topic("a", 3)
+    node.settle()
+    run = LongWork.__init__
+
+    def failing(steps: Steps[Any]) -> Steps[Any]:
+        """Do some steps without work, so that each piece of work has several, and fail."""
+        for _ in range(step):
+            yield
+        steps.close()
+        raise Unexpected
+
+    def init(self: LongWork[Any], soon: Any, steps: Steps[Any], *rest: Any) -> None:
+        run(self, soon, failing(steps), *rest)
+
+    monkeypatch.setattr(LongWork, "__init__", init)
+    start(node)
+    while node.timers.run_soon():
+        pass
+    assert [type(fault) for fault in node.faults] == [Unexpected]
+
+
+def tick(node: InMemoryNode) -> None:
+    node.timers.advance(3_600_000)
+
+
+def answer_heartbeats_no_more(node: InMemoryNode) -> None:
+    node.clock.move(60_000)
+    controller(node).duties._fencing_ms = node.clock.monotonic_ms()
+    controller(node).duties._fence()
+
+
+CALLS: dict[str, tuple[str, Callable[[InMemoryNode], object]]] = {
+    "check of leaders": ("moldau.runtime.controller.duties.decide_unclean_elections", tick),
+    "balance": ("moldau.runtime.controller.duties.decide_balance", tick),
+    "fencing": ("moldau.runtime.controller.duties.decide_fence_stale", answer_heartbeats_no_more),
+    "tokens": ("moldau.runtime.controller.delegation_tokens.decide_remove_expired_tokens", tick),
+    "timer of the quorum": ("moldau.raft.machine.Quorum.poll", lambda node: node.assembly.driver._poll()),
+    "flush of the quorum": ("moldau.raft.machine.Quorum.flushed", lambda node: node.assembly.driver.flushed()),
+    "listener of the quorum": (
+        "moldau.runtime.controller.active.Controller.committed",
+        lambda node: (node.controller.submit(lambda _: Decision(None, [NoOpRecord()])), node.flush()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_in_a_timer_of_own_work_stops_the_node(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    function, start = CALLS[name]
+    node = InMemoryNode(static={"delegation.token.secret.key": "secret"}).start()
+    monkeypatch.setattr(function, fail)
+    start(node)
+    assert {type(fault) for fault in node.faults} == {Unexpected}
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_an_error_in_any_step_of_a_decision_is_answered(step: int, caplog: pytest.LogCaptureFixture) -> None:
+    """It was for a request: the node goes on, and so do later decisions."""
+    node = InMemoryNode().start()
+
+    def decide() -> Steps[Decision[None]]:
+        for _ in range(step):
+            yield
+        raise Unexpected
+
+    answer, later = node.controller.submit(lambda _: decide()), node.controller.submit(lambda _: Decision("done"))
+    while node.timers.run_soon():
+        pass
+    reply: object = answer.value()
+    assert isinstance(reply, KafkaError)
+    assert reply.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (later.value(), node.faults) == ("done", [])
+    assert [record.getMessage() for record in caplog.records] == ["a decision of the controller failed"]
+
+
+@pytest.mark.parametrize("step", range(1, 4))
+def test_an_error_in_any_later_step_of_a_request_closes_the_connection(
+    step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The router sees to the first step."""
+    timers = FakeTimers()
+
+    def steps() -> Steps[object]:
+        for _ in range(step):
+            yield
+        raise Unexpected
+
+    reply = run_steps(timers, steps())
+    assert isinstance(reply, LongReply)
+    timers.run_soon()
+    assert reply.handled.done
+    assert isinstance(reply.value(), MalformedData)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_cancelled_work_runs_no_further_step(step: int) -> None:
+    timers, ran, ended = FakeTimers(), [], list[str]()
+
+    def steps() -> Steps[None]:
+        try:
+            for number in range(3):
+                ran.append(number)
+                yield
+        finally:
+            ended.append("closed")
+
+    work = LongWork(timers.soon, steps(), pytest.fail, pytest.fail)
+    for _ in range(step + 1):
+        work()
+    work.cancel()
+    timers.run_soon()
+    assert (ran, ended, work.is_running) == (list(range(step + 1)), ["closed"], False)
+
+
+def test_work_that_waits_goes_on_when_its_promise_is_done() -> None:
+    timers, promise, results = FakeTimers(), Promise[float](), list[str]()
+
+    def steps() -> Steps[str]:
+        yield promise
+        return "done"
+
+    work = LongWork(timers.soon, steps(), results.append, pytest.fail)
+    work()
+    assert timers.run_soon() == 0
+    promise.complete(1.5)
+    timers.run_soon()
+    assert results == ["done"]
+
+
+@pytest.mark.parametrize(("items_a_turn", "call"), [(500, 1), (1, 1), (1, 2)], ids=["only", "first", "second"])
+def test_an_error_in_any_turn_of_a_waiting_fetch_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, items_a_turn: int, call: int
+) -> None:
+    node = InMemoryNode().start()
+    node.create_topic("a", 3)
+    node.timers.run_soon()
+    answer = parked(fetch(node, {("a", index): 0 for index in range(3)}, wait_ms=500))
+    monkeypatch.setattr(fetch_answer, "ITEMS_A_TURN", items_a_turn)
+    added = 0
+
+    def fail(*_: object) -> None:
+        nonlocal added
+        added += 1
+        if added == call:
+            raise Unexpected
+
+    monkeypatch.setattr(FetchAnswer, "_add_results", fail)
+    node.append("a", 1)
+    while node.timers.run_soon():
+        pass
+    assert isinstance(answer.value(), MalformedData)
+    assert (len(node.parked), node.waiting, node.faults) == (0, 0, [])
+    assert [record.getMessage() for record in caplog.records] == ["a waiting fetch failed"]
+
+
+def test_an_error_in_a_later_turn_of_the_check_for_laggards_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only partitions with several replicas have one: the node gets two that it does not have."""
+    monkeypatch.setattr(isr_changes, "ITEMS_A_TURN", 1)
+    node = InMemoryNode(static={"replica.lag.time.max.ms": "4"}).start()
+    checked, broken = Mock(), Mock()
+    broken.reevaluate_isr.side_effect = Unexpected
+    monkeypatch.setattr(node.partitions, "all", lambda: [checked, broken])
+    node.timers.advance(2)
+    checked.reevaluate_isr.assert_called_once_with(looks_for_laggards=True)
+    assert [type(fault) for fault in node.faults] == [Unexpected]

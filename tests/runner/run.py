@@ -1,0 +1,99 @@
+"""What `make test` runs: all tests, in four runs of pytest side by side, and what they cost against the budget.
+
+The cost is the CPU time of all processes: also of brokers, Spark and workers, and of those that were killed. On Linux
+this process adopts every process whose parent has died (PR_SET_CHILD_SUBREAPER), so that it can wait for it and count
+it. Over the budget nothing fails, because a second of CPU time is not the same on every machine, but the last lines say
+it. CONTRIBUTING.md says what to do then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+sys.path.insert(0, str(TESTS))
+
+from runner.costs import cpu_s, lines_of  # noqa: E402
+from runner.sharing import ORDERS  # noqa: E402
+
+BUDGET_CPU_S = 750
+LISTED_FILES = 30
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(arguments: list[str]) -> int:
+    os.chdir(TESTS.parent)
+    _adopt_orphans()
+    claims = Path(tempfile.mkdtemp(prefix="moldau-claims-"))
+    try:
+        runs = [_start(start, claims, arguments) for start in ORDERS]
+        relays = [threading.Thread(target=_relay, args=(start, run)) for start, run in zip(ORDERS, runs, strict=True)]
+        for relay in relays:
+            relay.start()
+        _wait_for(runs)
+        for relay in relays:
+            relay.join()
+        by_file: Counter[str] = Counter()
+        for written in claims.glob("*.costs.json"):
+            by_file.update(json.loads(written.read_text()))
+    finally:
+        shutil.rmtree(claims)
+    print("\n".join(report(cpu_s(), by_file)))
+    return max(run.returncode != 0 for run in runs)
+
+
+def report(spent_s: float, by_file: dict[str, float]) -> list[str]:
+    over_s = spent_s - BUDGET_CPU_S
+    verdict = f"OVER BUDGET by {over_s:.0f}" if over_s > 0 else f"{-over_s:.0f} are left"
+    return [
+        f"The most expensive of {len(by_file)} test files, in CPU seconds:",
+        *lines_of(by_file, LISTED_FILES),
+        f"{spent_s:8.1f}  CPU seconds in all, of a budget of {BUDGET_CPU_S}: {verdict}",
+    ]
+
+
+def _adopt_orphans() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _start(start: str, claims: Path, arguments: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-u", "-m", "pytest", "-q", "-o", "console_output_style=classic", *arguments],
+        env={**os.environ, "MOLDAU_TEST_CLAIMS": str(claims), "MOLDAU_TEST_FROM": start},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def _relay(start: str, run: subprocess.Popen[str]) -> None:
+    assert run.stdout is not None
+    for line in run.stdout:
+        print(f"{start}: {line}", end="", flush=True)
+
+
+def _wait_for(runs: list[subprocess.Popen[str]]) -> None:
+    """Wait for the runs, and for every adopted process that ends meanwhile: tests wait until it is gone."""
+    running = {run.pid: run for run in runs}
+    while running:
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except KeyboardInterrupt:
+            continue  # the runs were interrupted too, and end
+        if run := running.pop(pid, None):
+            run.returncode = os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,8 +1,0 @@
-"""These tests use the fixtures of the tests of `replica`."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "replica"))
