@@ -7,8 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from raised_faults import raise_fault
-
+from harness.raised_faults import raise_fault
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
 from moldau.base.promise import Promise

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from raised_faults import raise_fault
-
 from harness.memory_raft_log import MemoryRaftLog, MemoryStateStore
+from harness.raised_faults import raise_fault
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.promise import Promise
 from moldau.raft.machine import Quorum

@@ -12,8 +12,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from raised_faults import own_work
-
+from harness.raised_faults import own_work
 from moldau.base.cluster_settings import ReplicaFetchSettings
 from moldau.base.counters import Counters
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault

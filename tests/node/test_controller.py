@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 from harness.in_memory_node import NODE_ID, InMemoryNode
-from raised_faults import own_work
+from harness.raised_faults import own_work
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise

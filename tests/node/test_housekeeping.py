@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from harness.fetch_requests import Key, fetch, immediate, parked, partition_results
 from harness.in_memory_node import InMemoryNode, batch
-from raised_faults import own_work
+from harness.raised_faults import own_work
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import TopicPartition

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pytest
 from harness.in_memory_node import batch, error_of
+from harness.raised_faults import own_work
 from harness.replica_world import TOPIC_ID, Call, Node, World
-from raised_faults import own_work
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.replica.partition import ACKS_ALL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from raised_faults import own_work
+from harness.raised_faults import own_work
 
 from moldau.runtime.chores import INTERVAL_MS_MIN, Chores
 from moldau.testing.clock import FakeClock, FakeTimers

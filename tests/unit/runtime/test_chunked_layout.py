@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from raised_faults import own_work
+from harness.raised_faults import own_work
 
 from moldau.base.persistent_map import PersistentMap
 from moldau.base.promise import Promise

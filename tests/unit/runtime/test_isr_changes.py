@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from raised_faults import own_work
+from harness.raised_faults import own_work
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import RETRY_DELAY_MS
