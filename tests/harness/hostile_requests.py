@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from declared_versions import QUORUM_VERSIONS
-
 from harness.attacked_cluster import CLUSTER_ID, AttackedCluster
+from harness.declared_versions import QUORUM_VERSIONS
 from harness.random_messages import INTEGERS, Filling, least_element, random_message
 from moldau.base.ids import METADATA_TOPIC_UUID
 from moldau.base.topic_names import METADATA_TOPIC

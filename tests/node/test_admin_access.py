@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from declared_versions import FORWARDED, QUORUM_VERSIONS
 from harness.attacked_cluster import AttackedCluster
+from harness.declared_versions import FORWARDED, QUORUM_VERSIONS
 from harness.guarded_node import ALICE, HOST, SUPER_USER, GuardedNode
 from harness.in_memory_node import InMemoryNode
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from declared_versions import BROKER_APIS
 from harness.attacked_cluster import CLUSTER_ID, AttackedCluster
+from harness.declared_versions import BROKER_APIS
 from harness.hostile_requests import STRANGER
 
 from moldau.base.errors import ErrorCode

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from declared_versions import BROKER_APIS, FORWARDED, QUORUM_VERSIONS
 from harness.attacked_cluster import CLUSTER_ID, AttackedCluster, ConnectionClosed, SentRequest
+from harness.declared_versions import BROKER_APIS, FORWARDED, QUORUM_VERSIONS
 from harness.depth import deep
 from harness.hostile_requests import STRANGER, HostileRequests
 from harness.random_messages import Filling, least_element, random_message

@@ -175,11 +175,13 @@ class ConsumerGroups:
             self.removal.expect_revocation(group_id, change.member)
 
     def _response(self, request: ConsumerGroupHeartbeatRequest, change: Change) -> ConsumerGroupHeartbeatResponse:
-        """Return the response. It has the assignment only if the member has not confirmed it or asks for it."""
+        """Return the response. It has the assignment if that is new, if the member has not confirmed it, or asks for
+        it."""
         member = change.member
         owned = NO_TARGET if request.member_epoch == JOIN_EPOCH else owned_partitions(request)
         is_confirmed = change.group.confirms(change.before, member, owned)
-        must_send = request.member_epoch == JOIN_EPOCH or is_full_request(request) or not is_confirmed
+        is_new = request.member_epoch == JOIN_EPOCH or member.assigned != change.before.assigned
+        must_send = is_new or not is_confirmed or is_full_request(request)
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
