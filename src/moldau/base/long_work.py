@@ -50,6 +50,7 @@ class LongWork(Generic[R]):
         steps, self._steps = self._steps, None
         if steps is not None and not self._is_in_step:
             steps.close()
+            self._forget_callers()
 
     def __call__(self) -> None:
         """Run the next step, now."""
@@ -60,15 +61,14 @@ class LongWork(Generic[R]):
         try:
             awaited = self._step(steps)
         except StopIteration as done:
-            self._end()
             self._conclude(done.value)
         except Exception as fault:
-            self._end()
-            self._on_fault(fault)
+            self._fail(fault)
         else:
             self._is_in_step = False
             if self._steps is None:
                 steps.close()
+                self._forget_callers()
             else:
                 self.go_on_after(awaited)
 
@@ -85,15 +85,31 @@ class LongWork(Generic[R]):
     def _on_awaited(self, took_s: float) -> None:
         self._soon(self)
 
-    def _end(self) -> None:
+    def _conclude(self, result: R) -> None:
+        on_done, on_fault = self._end()
+        try:
+            on_done(result)
+        except Exception as fault:
+            on_fault(fault)
+
+    def _fail(self, fault: Exception) -> None:
+        _, on_fault = self._end()
+        on_fault(fault)
+
+    def _end(self) -> tuple[Callable[[R], object], Callable[[Exception], object]]:
+        callers = self._on_done, self._on_fault
         self._is_in_step = False
         self._steps = None
+        self._forget_callers()
+        return callers
 
-    def _conclude(self, result: R) -> None:
-        try:
-            self._on_done(result)
-        except Exception as fault:
-            self._on_fault(fault)
+    def _forget_callers(self) -> None:
+        """They often refer to the work. Break the cycle; don't leave it to the garbage collector."""
+        self._on_done = self._on_fault = _ended
+
+
+def _ended(_: object) -> None:
+    """Replaces what has been called, or never will be."""
 
 
 def begin(
