@@ -59,7 +59,7 @@ class Waits:
         self.before_wait: Callable[[], None] | None = None
         self._real_wait = Watch.wait
         # The broker must not end a waiting Fetch before the test does.
-        monkeypatch.setattr(watching, "PARKED_MS_MAX", int(1000 * PATIENCE_S))
+        monkeypatch.setattr(watching, "PARKED", watching.PARKED._replace(wait_ms=int(1000 * PATIENCE_S)))
         monkeypatch.setattr(Watch, "wait", lambda watch, ends, seconds: self._wait(watch, ends, seconds))
 
     def _wait(self, watch: Watch, ends: Offsets, seconds: float) -> bool:
