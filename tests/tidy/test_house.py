@@ -256,6 +256,19 @@ def test_test_modules_have_unique_names() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_tests_import_no_benchmarks() -> None:
+    """What both use is in tests/harness. The benchmarks themselves have tests in tests/unit/bench."""
+    of_benchmarks = ROOT / "tests" / "unit" / "bench"
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if of_benchmarks not in path.parents
+        for name, line in imported(path)
+        if name.partition(".")[0] == "bench"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_packages_import_only_what_they_may() -> None:
     assert {package_of(path) for path in modules()} == MAY_IMPORT.keys() | MAY_IMPORT_ALL, "a package is in no list"
     wrong = []
