@@ -410,6 +410,8 @@ def test_no_module_has_a_banned_name() -> None:
 def test_every_module_has_a_docstring() -> None:
     """That of a package's `__init__` says what the package is, what it may import and where to begin."""
     assert not [name_of(path) for path in modules() if not ast.get_docstring(tree(path))]
+    of_packages = {path: ast.get_docstring(tree(path)) or "" for path in PACKAGE.glob("*/__init__.py")}
+    assert not [name_of(path) for path, text in of_packages.items() if not re.search(r"\bBegin\s+with\b", text)]
 
 
 def test_functions_are_not_too_long() -> None:
