@@ -26,12 +26,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from bench.brokers.connection import BrokerRefused, Connection
-from bench.brokers.frames import request
+from bench.brokers.frames import METADATA, request
 from bench.brokers.kafka_process import HOST, KafkaProcess, free_ports
 from bench.brokers.raw_workloads import seconds_of
 from bench.brokers.servers import MoldauProcess, Server
 from bench.brokers.topics import create_topics
-from bench.hostile.clients import METADATA
 from bench.measuring import options
 from bench.measuring.progress import Progress
 from bench.measuring.report import Table, show, with_spread, write_json, write_markdown

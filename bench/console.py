@@ -2,8 +2,9 @@
 
     python -m bench.console --seconds 60
 
-The cluster is bench/large_cluster.py in a process of its own; the console is `moldau console` in another. Prints the
-time from the start to the first answer and to all numbers, the memory, and the median and the slowest of 20 requests.
+The cluster is tests/harness/large_cluster.py in a process of its own; the console is `moldau console` in another.
+Prints the time from the start to the first answer and to all numbers, the memory, and the median and the slowest of 20
+requests.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from harness import large_cluster
 
 from bench.measuring.options import plain_parser
 
@@ -37,7 +40,7 @@ PATHS = (
 def main(seconds: float) -> None:
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log"
-        cluster = subprocess.Popen([sys.executable, "-m", "bench.large_cluster"], stdout=subprocess.PIPE, text=True)
+        cluster = subprocess.Popen([sys.executable, large_cluster.__file__], stdout=subprocess.PIPE, text=True)
         assert cluster.stdout is not None
         port = cluster.stdout.readline().strip()
         begin = time.monotonic()

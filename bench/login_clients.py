@@ -19,8 +19,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from bench.brokers.connection import BrokerRefused, Connection
-from bench.brokers.frames import api_versions_request, request
-from bench.hostile.clients import SASL_AUTHENTICATE, SASL_HANDSHAKE
+from bench.brokers.frames import SASL_AUTHENTICATE, SASL_HANDSHAKE, api_versions_request, request
 
 PROCESSES: Final = 2
 THREADS: Final = 4

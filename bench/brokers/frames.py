@@ -33,7 +33,10 @@ from crc32c import crc32c
 
 PRODUCE: Final = 0
 FETCH: Final = 1
+METADATA: Final = 3
+SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
+SASL_AUTHENTICATE: Final = 36
 CLIENT_ID: Final = b"bench"
 SIZE_BYTES: Final = 4
 ACKS_ALL: Final = -1

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 from bench.brokers.connection import Connection, Producing
-from bench.brokers.frames import produce_frame, record_batch, request
-from bench.hostile.clients import METADATA
+from bench.brokers.frames import METADATA, produce_frame, record_batch, request
 
 TOPIC = "orders"
 

@@ -1,7 +1,7 @@
 """A well-behaved producer beside idle and hostile clients: how much longer do its requests take?
 
 One broker, with SASL and with TLS. In every round there are three turns: the producer alone, beside idle clients, and
-beside idle and hostile ones (`bench.hostile_clients`, in a process of their own: half requests, garbage, floods, half
+beside idle and hostile ones (`bench.hostile.clients`, in a process of their own: half requests, garbage, floods, half
 handshakes, a byte a second). The producer sends a small request every few milliseconds and waits for the answer.
 
     python -m bench.hostile
@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import trustme
+from harness.hostile_clients import BAD_USER, SOURCE, sasl_frames
 
 from bench.brokers import procfs
 from bench.brokers.connection import BrokerRefused
 from bench.brokers.servers import SOURCES, MoldauProcess, Server
 from bench.brokers.steady_producer import SteadyProducer, percentile
-from bench.hostile.clients import BAD_USER, SOURCE, sasl_frames
 from bench.measuring import options
 
 GOOD = ("good", "good-secret")

@@ -25,6 +25,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from harness import stall_requests as requests
+
 from bench.brokers.connection import BrokerRefused, Connection, Producing
 from bench.brokers.frames import produce_frame, record_batch
 from bench.brokers.servers import MoldauProcess
@@ -32,7 +34,6 @@ from bench.cluster.servers import MoldauCluster, free_ports
 from bench.cluster.topics import admin_of, await_in_sync, new_name
 from bench.measuring import options
 from bench.measuring.report import Table, show, write_markdown
-from bench.stalls import requests
 from bench.stalls.probe import Probe
 
 ROUNDS = 3

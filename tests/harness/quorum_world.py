@@ -80,7 +80,7 @@ class Truth:
 class Node:
     """One node over all its restarts; its log and its quorum state survive them."""
 
-    def __init__(self, world: World, node_id: int) -> None:
+    def __init__(self, world: QuorumWorld, node_id: int) -> None:
         self.world = world
         self.id = node_id
         self.log = MemoryRaftLog()
@@ -271,7 +271,7 @@ class _Peer:
         pass
 
 
-class World:
+class QuorumWorld:
     def __init__(self, seed: int, voters: int, observers: int, *, is_dynamic: bool = False) -> None:
         self.rng = Random(seed)
         self.timers = FakeTimers()

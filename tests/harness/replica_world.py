@@ -71,7 +71,7 @@ Call = Callable[[], None]
 class ToyController:
     """Keeps the partitions of one topic, and the brokers. Each change is published as an image to every broker."""
 
-    def __init__(self, world: World, configs: Mapping[str, str]) -> None:
+    def __init__(self, world: ReplicaWorld, configs: Mapping[str, str]) -> None:
         self.world = world
         self.partitions: list[PartitionState] = []
         self.brokers: dict[int, BrokerImage] = {}
@@ -209,7 +209,7 @@ class SlowFlusher:
 class Node:
     """One broker. When it is killed, its pending timers and messages are dropped."""
 
-    def __init__(self, world: World, node_id: int, files: MemoryFiles) -> None:
+    def __init__(self, world: ReplicaWorld, node_id: int, files: MemoryFiles) -> None:
         self.world = world
         self.id = node_id
         self.files = files
@@ -371,7 +371,7 @@ def _flat(reply: Outgoing) -> bytes:
     return bytes(out + reply[position:])
 
 
-class World:
+class ReplicaWorld:
     """Without an `rng` the network takes 1 ms, disk and metadata take no time, and no message is lost."""
 
     def __init__(

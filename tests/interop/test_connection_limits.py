@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from harness.hostile_clients import SOURCE, has_address
 from harness.patience import PATIENCE_S, wait_until
 from wire_client import Wire, message
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # for bench
-
-from bench.hostile.clients import SOURCE, has_address
 from moldau.base import counters
 from moldau.cli.kafka import configs
 from moldau.testing import TestBroker, broker

@@ -1,5 +1,5 @@
 """Lists of a large cluster: paged, sorted and filtered by the server, from memory. The cluster is a model
-(bench/large_cluster.py) with a tenth of the size that docs/console-server.md has figures for."""
+(tests/harness/large_cluster.py) with a tenth of the size that docs/console-server.md has figures for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from console_server import Page, console
+from harness import large_cluster
 from harness.patience import PATIENCE_S, wait_until
 
-from bench import large_cluster
 from moldau.console.collector.pace import Pace
 from moldau.wire.apis import ApiKey
 

@@ -34,7 +34,7 @@ sinks:
 """
 
 
-class World:
+class FinishedRun:
     """A pipeline that has run: its sinks have checkpoints and outputs."""
 
     def __init__(self, folder: Path, bootstrap: str, create_topic: CreateTopic) -> None:
@@ -83,15 +83,15 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path, bootstrap: str, create_topic: CreateTopic) -> World:
-    return World(tmp_path, bootstrap, create_topic)
+def world(tmp_path: Path, bootstrap: str, create_topic: CreateTopic) -> FinishedRun:
+    return FinishedRun(tmp_path, bootstrap, create_topic)
 
 
 def clear(found: Outputs) -> fresh_start.Existing:
     return "clear"
 
 
-def test_outputs_that_would_be_duplicated_are_named(world: World) -> None:
+def test_outputs_that_would_be_duplicated_are_named(world: FinishedRun) -> None:
     twice = f"^topic {world.out}, table .*lake/rows would hold everything twice; table .*lake/current would keep rows"
     with pytest.raises(PipelineError, match=f"{twice} whose keys do not come again: --existing clear"):
         plan_fresh_start(world.pipeline, world.directory, None, refuse_to_decide)
@@ -105,7 +105,7 @@ def test_outputs_that_would_be_duplicated_are_named(world: World) -> None:
     assert asked == [Outputs(topics=(world.out,))]
 
 
-def test_an_upserted_table_is_renamed_or_kept(world: World) -> None:
+def test_an_upserted_table_is_renamed_or_kept(world: FinishedRun) -> None:
     """Rows whose keys the changed pipeline no longer makes would stay in it for ever."""
     with pytest.raises(PipelineError, match=r"^table .*lake/current would keep rows whose keys do not come again: "):
         plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide)
@@ -118,17 +118,17 @@ def test_an_upserted_table_is_renamed_or_kept(world: World) -> None:
     assert plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
 
 
-def test_a_table_in_complete_mode_is_kept(world: World) -> None:
+def test_a_table_in_complete_mode_is_kept(world: FinishedRun) -> None:
     world.change("mode: upsert, keys: [a]", "mode: complete")
     assert plan_fresh_start(world.pipeline, world.directory, ["current"], refuse_to_decide) == FreshStart(("current",))
 
 
-def test_a_sink_that_never_ran_has_no_outputs_to_clear(world: World) -> None:
+def test_a_sink_that_never_ran_has_no_outputs_to_clear(world: FinishedRun) -> None:
     world.directory.forget("copy")
     assert plan_fresh_start(world.pipeline, world.directory, ["copy"], refuse_to_decide) == FreshStart(("copy",))
 
 
-def test_topics_are_emptied_and_tables_renamed(world: World) -> None:
+def test_topics_are_emptied_and_tables_renamed(world: FinishedRun) -> None:
     lines = plan_fresh_start(world.pipeline, world.directory, None, clear).perform(world.directory, world.pipeline)
     assert [line.partition(" to ")[0] for line in lines] == [
         f"emptied topic {world.out}",
@@ -143,7 +143,7 @@ def test_topics_are_emptied_and_tables_renamed(world: World) -> None:
 
 @pytest.mark.parametrize("at", ["_empty_topics", "_rename_tables", "identity.forget"])
 def test_a_killed_fresh_start_is_finished_by_the_next_run(
-    world: World, at: str, monkeypatch: pytest.MonkeyPatch
+    world: FinishedRun, at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_fresh_start(world.pipeline, world.directory, ["copy", "rows"], clear)
 
@@ -163,7 +163,7 @@ def test_a_killed_fresh_start_is_finished_by_the_next_run(
     assert not (world.folder / "lake" / "rows").exists()
 
 
-def test_a_topic_of_another_sink_is_not_cleared(world: World) -> None:
+def test_a_topic_of_another_sink_is_not_cleared(world: FinishedRun) -> None:
     world.change("sinks:\n", f"sinks:\n  - {{from: events, name: other, topic: {world.out}}}\n")
     with pytest.raises(
         PipelineError, match=f"topic {world.out} is also written by other, which does not start from scratch"
@@ -171,7 +171,7 @@ def test_a_topic_of_another_sink_is_not_cleared(world: World) -> None:
         plan_fresh_start(world.pipeline, world.directory, ["copy"], clear)
 
 
-def test_a_renamed_sink_clears_the_outputs_of_its_old_name(world: World) -> None:
+def test_a_renamed_sink_clears_the_outputs_of_its_old_name(world: FinishedRun) -> None:
     world.change("name: copy", "name: twin")
     assert plan_fresh_start(world.pipeline, world.directory, ["copy"], clear) == FreshStart(("copy",), (world.out,), ())
     offsets = world.directory.checkpoint("twin") / "offsets"
@@ -182,7 +182,7 @@ def test_a_renamed_sink_clears_the_outputs_of_its_old_name(world: World) -> None
     )
 
 
-def test_a_renamed_pipeline_clears_the_outputs_of_its_old_name(world: World) -> None:
+def test_a_renamed_pipeline_clears_the_outputs_of_its_old_name(world: FinishedRun) -> None:
     """A name selects the state directory: that of the new name has no checkpoints."""
     world.directory.write_status({"file": str(world.file)})
     world.change("name: p", "name: q")
@@ -193,13 +193,13 @@ def test_a_renamed_pipeline_clears_the_outputs_of_its_old_name(world: World) -> 
     assert plan_fresh_start(world.pipeline, renamed, None, clear) == FreshStart(None, (world.out,), tables)
 
 
-def test_routed_topics_must_be_cleared_by_the_user(world: World) -> None:
+def test_routed_topics_must_be_cleared_by_the_user(world: FinishedRun) -> None:
     world.change(f"topic: {world.out}}}", "route: a}")
     with pytest.raises(PipelineError, match="sink copy decides the topic of each record"):
         plan_fresh_start(world.pipeline, world.directory, ["copy"], clear)
 
 
-def test_a_compacted_topic_that_cannot_be_emptied_is_reported(world: World) -> None:
+def test_a_compacted_topic_that_cannot_be_emptied_is_reported(world: FinishedRun) -> None:
     """Kafka refuses DeleteRecords for a compacted topic."""
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 

@@ -7,7 +7,6 @@ well-behaved client gets all its answers; the hostile ones are disconnected, and
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.certificates import Authority
+from harness.hostile_clients import BAD_USER, KINDS, SOURCE, Crowd, Target, has_address
 from harness.patience import PATIENCE_S, Patience, wait_until
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # for bench
-
-from bench.hostile.clients import BAD_USER, KINDS, SOURCE, Crowd, Target, has_address
 from moldau.assembly.connections import NodeConnections
 from moldau.base import counters
 from moldau.testing import TestBroker

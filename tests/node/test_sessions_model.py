@@ -18,7 +18,7 @@ TOPICS = ["a", "b", "c"]
 PARTITIONS = 2
 SESSIONS = 3
 NO_OFFSETS = (-1, -1)
-Action = Callable[["World", int, list[int]], None]
+Action = Callable[["SessionsModel", int, list[int]], None]
 
 
 @dataclass
@@ -32,7 +32,7 @@ class ModelSession:
     last_offsets: dict[Key, tuple[int, int]] = field(default_factory=dict)
 
 
-class World:
+class SessionsModel:
     def __init__(self) -> None:
         self.node = InMemoryNode().start()
         self.topic_ids = {name: self.node.create_topic(name, PARTITIONS) for name in TOPICS}
@@ -156,8 +156,8 @@ class World:
 
 
 ACTIONS = {
-    World.open: 1, World.resume: 10, World.append: 6, World.delete_records: 1, World.delete_or_create_topic: 1,
-    World.close: 1, World.send_wrong_epoch: 1,
+    SessionsModel.open: 1, SessionsModel.resume: 10, SessionsModel.append: 6, SessionsModel.delete_records: 1,
+    SessionsModel.delete_or_create_topic: 1, SessionsModel.close: 1, SessionsModel.send_wrong_epoch: 1,
 }  # fmt: skip
 SEEDS, STEPS = 200, 80
 
@@ -165,7 +165,7 @@ SEEDS, STEPS = 200, 80
 def test_an_incremental_response_equals_an_evaluation_of_all_partitions() -> None:
     """Long random runs: few partitions change between two responses, and none of them may be missed."""
     for seed in range(SEEDS):
-        rng, world, trace = Random(seed), World(), []
+        rng, world, trace = Random(seed), SessionsModel(), []
         for _ in range(STEPS):
             action = rng.choices(list(ACTIONS), list(ACTIONS.values()))[0]
             slot, choices = rng.randrange(SESSIONS), [rng.randrange(64) for _ in range(rng.choice([0, 0, 1, 1, 2, 6]))]
@@ -175,7 +175,9 @@ def test_an_incremental_response_equals_an_evaluation_of_all_partitions() -> Non
             assert len(world.node.parked) == 0
 
 
-def attempt(world: World, seed: int, trace: Sequence[object], action: Action, slot: int, choices: list[int]) -> None:
+def attempt(
+    world: SessionsModel, seed: int, trace: Sequence[object], action: Action, slot: int, choices: list[int]
+) -> None:
     try:
         action(world, slot, choices)
     except AssertionError as wrong:

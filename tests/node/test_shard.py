@@ -88,7 +88,7 @@ def shards_of(node: InMemoryNode) -> Shards[Notebook]:
 PART = ITEMS_A_TURN // 4
 
 
-class World:
+class NotebookNode:
     def __init__(self, node: InMemoryNode | None = None, **config: str) -> None:
         self.node = node or InMemoryNode().start()
         if TOPIC not in self.node.current.image.topics:
@@ -113,7 +113,7 @@ class World:
 
 
 def test_a_response_waits_for_its_record_and_a_read_for_the_records_it_saw() -> None:
-    world = World(flush_messages="1")
+    world = NotebookNode(flush_messages="1")
     wrote, read = world.write("a"), world.read()
     assert world.notebook.notes == ["a"]
     world.node.timers.run_soon()
@@ -126,7 +126,7 @@ def test_a_response_waits_for_its_record_and_a_read_for_the_records_it_saw() -> 
 
 def test_a_shard_whose_leader_moved_refuses_before_it_is_closed() -> None:
     """A large change closes it some turns later. The image may have topics that its successor does not know yet."""
-    world = World()
+    world = NotebookNode()
     assert world.read() == []
     before = world.node.current.image
     topic = before.topics[TOPIC]
@@ -141,7 +141,7 @@ def test_a_shard_whose_leader_moved_refuses_before_it_is_closed() -> None:
 
 
 def test_records_of_one_turn_are_one_batch() -> None:
-    world = World()
+    world = NotebookNode()
     answers = [world.write(text) for text in "abc"]
     assert world.partition.log.end_offset == 0
     world.node.timers.run_soon()
@@ -151,7 +151,7 @@ def test_records_of_one_turn_are_one_batch() -> None:
 
 
 def test_records_of_a_turn_may_need_several_batches() -> None:
-    world = World(max_message_bytes="500")
+    world = NotebookNode(max_message_bytes="500")
     answers = [world.write(f"{n:0100}") for n in range(10)]
     world.node.timers.run_soon()
     assert all(answer.done for answer in answers)
@@ -160,7 +160,7 @@ def test_records_of_a_turn_may_need_several_batches() -> None:
 
 
 def test_waiting_requests_are_answered_when_the_record_is_committed() -> None:
-    world = World(flush_messages="1")
+    world = NotebookNode(flush_messages="1")
     other: Promise[str] = Promise()
     world.write("a", answers=[Answer(other, "your turn")])
     world.node.timers.run_soon()
@@ -170,7 +170,7 @@ def test_waiting_requests_are_answered_when_the_record_is_committed() -> None:
 
 
 def test_answers_added_by_on_applied_are_given_only_on_commit() -> None:
-    world = World(flush_messages="1", max_message_bytes="500")
+    world = NotebookNode(flush_messages="1", max_message_bytes="500")
     other: Promise[str] = Promise()
 
     def write(text: str) -> Any:
@@ -190,7 +190,7 @@ def test_answers_added_by_on_applied_are_given_only_on_commit() -> None:
 
 
 def test_records_that_are_too_large_are_refused_and_change_nothing() -> None:
-    world = World(max_message_bytes="500")
+    world = NotebookNode(max_message_bytes="500")
     with pytest.raises(KafkaError) as refused:
         world.write("x" * 500)
     assert refused.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
@@ -204,7 +204,7 @@ def test_records_that_are_too_large_are_refused_and_change_nothing() -> None:
 
 
 def test_divisible_records_may_be_more_than_one_batch() -> None:
-    world = World(max_message_bytes="500")
+    world = NotebookNode(max_message_bytes="500")
     answer = world.write(*(f"{n:0100}" for n in range(20)), divisible=True)
     world.node.timers.run_soon()
     assert (answer.value(), len(world.notebook.notes), world.partition.log.end_offset) == ("wrote 20", 20, 20)
@@ -229,7 +229,7 @@ def test_a_partition_that_is_led_here_and_not_laid_out_yet_is_loading() -> None:
 
 
 def test_after_the_log_refused_a_batch_the_rest_is_not_appended() -> None:
-    world = World(max_message_bytes="500")
+    world = NotebookNode(max_message_bytes="500")
     world.node.files.bytes_left = 600
     with pytest.raises(KafkaError) as refused:
         world.write(*(f"{n:0100}" for n in range(20)), divisible=True)
@@ -241,7 +241,7 @@ def test_after_the_log_refused_a_batch_the_rest_is_not_appended() -> None:
 
 
 def test_after_the_log_refused_a_write_a_new_machine_is_loaded_from_it() -> None:
-    world = World()
+    world = NotebookNode()
     world.write("kept")
     world.node.timers.run_soon()
     world.node.files.bytes_left = 0
@@ -261,11 +261,11 @@ def test_after_the_log_refused_a_write_a_new_machine_is_loaded_from_it() -> None
 
 
 def test_a_new_machine_has_the_acknowledged_records() -> None:
-    world = World()
+    world = NotebookNode()
     for text in "abcde":
         world.write(text)
         world.node.timers.run_soon()
-    again = World(world.node.restart())
+    again = NotebookNode(world.node.restart())
     assert again.read() == list("abcde")
 
 
@@ -319,7 +319,7 @@ def test_an_empty_shard_is_loaded_at_once() -> None:
 
 
 def test_loading_yields_to_other_work_and_refuses_requests_meanwhile() -> None:
-    world = World()
+    world = NotebookNode()
     for start in range(0, 3 * ITEMS_A_TURN, PART):
         world.write(*(str(n) for n in range(start, start + PART)))
         world.node.timers.run_soon()
@@ -338,7 +338,7 @@ def test_loading_yields_to_other_work_and_refuses_requests_meanwhile() -> None:
 
 @pytest.mark.parametrize("spoilt", ["a record", "a length"])
 def test_damaged_batches_are_skipped(spoilt: str) -> None:
-    world = World()
+    world = NotebookNode()
     for text in ("aaaa", "bbbb", "cccc"):
         world.write(text)
         world.node.timers.run_soon()
@@ -354,7 +354,7 @@ def test_damaged_batches_are_skipped(spoilt: str) -> None:
 @pytest.mark.parametrize(("field_at", "claim"), [(0, b"\x00\x7f"), (23, b"\x7f"), (RECORD_COUNT_POSITION, b"\xff")])
 def test_a_damaged_header_at_the_end_of_a_turn_does_not_hide_later_batches(field_at: int, claim: bytes) -> None:
     """The base offset or the last offset delta is much too large, or the number of records is negative."""
-    world = World()
+    world = NotebookNode()
     texts = [str(number) for number in range(ITEMS_A_TURN - 1)]
     for start in range(0, len(texts), PART):
         world.write(*texts[start : start + PART])
@@ -372,7 +372,7 @@ def test_a_damaged_header_at_the_end_of_a_turn_does_not_hide_later_batches(field
 
 
 def test_many_damaged_batches_take_several_turns() -> None:
-    world = World()
+    world = NotebookNode()
     for number in range(ITEMS_A_TURN + 1):
         world.write(str(number))
         world.node.timers.run_soon()
@@ -385,14 +385,14 @@ def test_many_damaged_batches_take_several_turns() -> None:
 
 
 def test_an_unknown_record_does_not_affect_others() -> None:
-    world = World()
+    world = NotebookNode()
     world.write("before", "strange", "after")
     world.node.timers.run_soon()
-    assert World(world.node.restart()).read() == ["before", "after"]
+    assert NotebookNode(world.node.restart()).read() == ["before", "after"]
 
 
 def test_deadlines_run_and_their_records_are_appended() -> None:
-    world = World()
+    world = NotebookNode()
     notebook = world.notebook
     at_ms = world.node.clock.monotonic_ms()
     notebook.deadlines.schedule("late", at_ms + 500, lambda: Outcome(None, notebook.write("late").records))
@@ -408,7 +408,7 @@ def test_deadlines_run_and_their_records_are_appended() -> None:
 
 
 def test_many_deadlines_run_in_turns() -> None:
-    world = World()
+    world = NotebookNode()
     notebook = world.notebook
     at_ms = world.node.clock.monotonic_ms()
     for number in range(2 * CALLS_A_TURN + 1):
@@ -422,7 +422,7 @@ def test_many_deadlines_run_in_turns() -> None:
 
 
 def test_a_deadline_that_fails_stops_the_node_and_no_other_deadline() -> None:
-    world = World()
+    world = NotebookNode()
     notebook = world.notebook
 
     def fail() -> Outcome[None]:
@@ -442,17 +442,17 @@ def test_a_deadline_that_fails_stops_the_node_and_no_other_deadline() -> None:
     assert notebook.notes == ["with it", "later"]
 
 
-def shrink(world: World, isr: tuple[int, ...] = ()) -> None:
+def shrink(world: NotebookNode, isr: tuple[int, ...] = ()) -> None:
     world.partition.state = replace(world.partition.state, isr=isr)
 
 
-def grow(world: World) -> None:
+def grow(world: NotebookNode) -> None:
     shrink(world, (1,))
     world.partition.reevaluate_isr()
 
 
 def test_with_too_few_replicas_a_write_is_refused_and_the_machine_is_kept() -> None:
-    world = World()
+    world = NotebookNode()
     world.write("kept")
     world.node.timers.run_soon()
     notebook = world.notebook
@@ -472,7 +472,7 @@ def test_with_too_few_replicas_a_write_is_refused_and_the_machine_is_kept() -> N
 
 
 def test_records_of_this_turn_are_appended_although_the_replicas_are_too_few_by_then() -> None:
-    world = World()
+    world = NotebookNode()
     wrote = world.write("early")
     notebook = world.notebook
     shrink(world)
@@ -483,7 +483,7 @@ def test_records_of_this_turn_are_appended_although_the_replicas_are_too_few_by_
 def test_with_too_few_replicas_one_line_says_that_work_without_a_request_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    world = World()
+    world = NotebookNode()
     shrink(world)
     world.shards.submit_to_loaded(lambda notebook: [replace(notebook.write(text), response=None) for text in "abc"])
     assert [record.message for record in caplog.records if "without a request" in record.message] == [
@@ -493,7 +493,7 @@ def test_with_too_few_replicas_one_line_says_that_work_without_a_request_is_refu
 
 
 def test_deadlines_wait_while_the_replicas_are_too_few() -> None:
-    world = World()
+    world = NotebookNode()
     notebook = world.notebook
     at_ms = world.node.clock.monotonic_ms()
     for name, after_ms in (("first", 100), ("second", 200)):
@@ -511,7 +511,7 @@ def test_deadlines_wait_while_the_replicas_are_too_few() -> None:
 
 
 def test_a_failed_shard_is_closed_once() -> None:
-    world = World()
+    world = NotebookNode()
     world.node.current.add_listener(world.shards.on_image)
     parked: Promise[Any] = Promise()
     world.notebook.parked.append(parked)
@@ -524,7 +524,7 @@ def test_a_failed_shard_is_closed_once() -> None:
 
 
 def test_an_answer_that_is_also_parked_in_the_machine_is_given_once() -> None:
-    world = World(max_message_bytes="500")
+    world = NotebookNode(max_message_bytes="500")
     parked: Promise[Any] = Promise()
     world.notebook.parked.append(parked)
     world.node.files.bytes_left = 600
@@ -535,7 +535,7 @@ def test_an_answer_that_is_also_parked_in_the_machine_is_given_once() -> None:
 
 
 def test_a_deadline_whose_records_are_refused_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    world = World(max_message_bytes="500")
+    world = NotebookNode(max_message_bytes="500")
     notebook = world.notebook
     at_ms = world.node.clock.monotonic_ms()
     for name in ("x" * 1000, "fits"):
@@ -548,7 +548,7 @@ def test_a_deadline_whose_records_are_refused_does_not_stop_the_others(caplog: p
 
 
 def test_a_deleted_topic_closes_its_shards() -> None:
-    world = World()
+    world = NotebookNode()
     world.node.current.add_listener(world.shards.on_image)
     parked: Promise[Any] = Promise()
     world.notebook.parked.append(parked)
@@ -581,7 +581,7 @@ def test_java_hash_equals_hash_code_of_a_java_string(text: str, expected: int) -
 def test_no_answer_is_given_while_a_request_is_decided() -> None:
     """A client may send its next request as soon as it has an answer. That request would be decided on a state without
     the records of the first."""
-    world = World(max_message_bytes="200")
+    world = NotebookNode(max_message_bytes="200")
     order: list[str] = []
     first = world.write("a" * 60)
     first.then(lambda _: order.append(f"answered, {len(world.notebook.notes)} notes"))
@@ -596,7 +596,7 @@ def test_no_answer_is_given_while_a_request_is_decided() -> None:
 
 
 def test_a_load_continues_over_segments_replaced_meanwhile() -> None:
-    world = World()
+    world = NotebookNode()
     log = world.partition.log
     texts = [f"note {number}" for number in range(3 * ITEMS_A_TURN)]
     for first in range(0, len(texts), PART):

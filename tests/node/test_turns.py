@@ -10,11 +10,11 @@ from functools import partial
 from typing import cast
 
 import pytest
+from harness import stall_requests
 from harness.in_memory_node import InMemoryNode
 from harness.operations import operations_of
 from harness.turns_of_requests import turns_of
 
-from bench.stalls import requests as stall_requests
 from moldau.base.connection_settings import ConnectionLimits
 from moldau.base.ids import TopicPartition
 from moldau.base.persistent_map import PersistentMap

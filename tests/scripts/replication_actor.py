@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.in_memory_node import batch
-from harness.replica_world import TOPIC, Node, World
+from harness.replica_world import TOPIC, Node, ReplicaWorld
 from script import Command
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -36,7 +36,7 @@ ACKS = {"all": ACKS_ALL, "1": 1}
 
 class ReplicationActor:
     def __init__(self) -> None:
-        self._world = World()
+        self._world = ReplicaWorld()
         self._disks: dict[int, MemoryFiles] = {}
         self._waiting: dict[str, Promise[Any]] = {}
         self._waited = 0
@@ -64,7 +64,7 @@ class ReplicationActor:
 
     def _begin(self, command: Command) -> None:
         configs = {key.replace(".", "_"): value for key, value in command.values.items() if key != "nodes"}
-        self._world = World(command.number("nodes", 3), **configs)
+        self._world = ReplicaWorld(command.number("nodes", 3), **configs)
         self._world.run(2_000)
 
     def _run(self, command: Command) -> None:

@@ -26,7 +26,7 @@ from moldau.wire.messages.offset_fetch import (
 from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
-    from groups.world import World
+    from groups.world import GroupsWorld
 
 REQUEST_TIMEOUT_MS = 4_000
 BACKOFF_MS = 200
@@ -54,7 +54,7 @@ class ReadingClient:
     kind = ""
 
     def __init__(
-        self, world: World, name: str, group_id: str, topics: Collection[str], instance_id: str | None
+        self, world: GroupsWorld, name: str, group_id: str, topics: Collection[str], instance_id: str | None
     ) -> None:
         self.world = world
         self.rng: Random = world.client_rng

@@ -16,16 +16,17 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from unittest.mock import patch
 
-from cluster import disks_world, outages_world
 from cluster import world as cluster_world
-from compaction import world as compaction_world
+from cluster.disks_world import DisksWorld
+from cluster.outages_world import OutagesWorld
+from compaction.world import CompactionWorld
 from groups import world as groups_world
 from rich.console import Console
 from rich.progress import Progress
-from transactions import world as transactions_world
+from transactions.world import TransactionsWorld
 from views import world as views_world
 
 from moldau.runtime.internal_errors import InternalErrors
@@ -34,14 +35,21 @@ Report = cluster_world.Report | groups_world.Report
 RunResult = Report | str
 """The result of a run: a report, or the text of its failure."""
 
-KINDS: dict[str, Any] = {
-    "cluster": cluster_world,
-    "transactions": transactions_world,
-    "compaction": compaction_world,
-    "disks": disks_world,
-    "outages": outages_world,
-    "views": views_world,
-    "groups": groups_world,
+
+class Kind(NamedTuple):
+    world: Any
+    """Called with a seed and one of the sizes."""
+    sizes: dict[str, Any]
+
+
+KINDS = {
+    "cluster": Kind(cluster_world.ClusterWorld, cluster_world.SIZES),
+    "transactions": Kind(TransactionsWorld, cluster_world.SIZES),
+    "compaction": Kind(CompactionWorld, cluster_world.SIZES),
+    "disks": Kind(DisksWorld, cluster_world.SIZES),
+    "outages": Kind(OutagesWorld, cluster_world.SIZES),
+    "views": Kind(views_world.ViewsWorld, views_world.SIZES),
+    "groups": Kind(groups_world.GroupsWorld, groups_world.SIZES),
 }
 
 
@@ -59,7 +67,7 @@ def run_seed(task: tuple[str, int, str]) -> RunResult:
     kind = KINDS[what]
     replay = ""
     try:
-        world = kind.World(seed, kind.SIZES[size])
+        world = kind.world(seed, kind.sizes[size])
         replay = world.how_to_replay()
         with patch.object(InternalErrors, "log", _raise_internal_error):
             report: Report = world.run()
@@ -84,7 +92,7 @@ def run_seeds(what: str, seeds: Sequence[int], size: str, jobs: int = 0) -> Iter
 def _trace(what: str, seed: int, size: str) -> int:
     logging.disable(logging.CRITICAL)
     kind = KINDS[what]
-    world = kind.World(seed, kind.SIZES[size], tail=0)
+    world = kind.world(seed, kind.sizes[size], tail=0)
     try:
         with patch.object(InternalErrors, "log", _raise_internal_error):
             report = world.run()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from cluster.disks_world import TimedFlusher, World
+from cluster.disks_world import DisksWorld, TimedFlusher
 from seed_runs import SeedRuns, Seeds, check_noticed
 
 from moldau.replica.flushing import Flushable
@@ -31,4 +31,4 @@ def test_syncs_on_the_event_loop_are_noticed(monkeypatch: pytest.MonkeyPatch) ->
         log.flushed()
 
     monkeypatch.setattr(TimedFlusher, "request", flush_at_once)
-    check_noticed(World, range(0, 4 * TRIES, 4))  # in these seeds the only fault is a slow disk
+    check_noticed(DisksWorld, range(0, 4 * TRIES, 4))  # in these seeds the only fault is a slow disk

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from groups.defects import DEFECTS, Defect
-from groups.world import World
+from groups.world import GroupsWorld
 from harness.depth import sample
 from seed_runs import SeedRuns, Seeds, check_noticed
 
@@ -33,7 +33,7 @@ def test_all_faults_occurred(seed_runs: SeedRuns) -> None:
 @pytest.mark.parametrize("defect", sample(DEFECTS, 3), ids=lambda defect: defect.__name__)
 def test_a_defect_of_the_group_coordinator_is_noticed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
-    check_noticed(World, range(DEFECTS[defect], DEFECTS[defect] + TRIES))
+    check_noticed(GroupsWorld, range(DEFECTS[defect], DEFECTS[defect] + TRIES))
 
 
 def test_the_same_seed_gives_the_same_run_in_any_process(seed_runs: SeedRuns) -> None:

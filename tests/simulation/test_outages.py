@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 from cluster.defects import OUTAGE_DEFECTS, Defect
-from cluster.outages_world import MODES, World
+from cluster.outages_world import MODES, OutagesWorld
 from harness.depth import sample
 from seed_runs import SeedRuns, Seeds, check_noticed
 
@@ -32,4 +32,4 @@ def test_all_outages_occurred(seed_runs: SeedRuns) -> None:
 def test_a_defect_is_noticed_in_outages(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
     first = OUTAGE_DEFECTS[defect]
-    check_noticed(World, range(first, first + TRIES * len(MODES), len(MODES)))
+    check_noticed(OutagesWorld, range(first, first + TRIES * len(MODES), len(MODES)))

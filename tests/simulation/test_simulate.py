@@ -14,7 +14,7 @@ from simulate import KINDS, _sum_up, main, run_seed, run_seeds
 
 @pytest.mark.parametrize("what", KINDS)
 def test_the_summary_of_every_simulation_is_printed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = KINDS[what].SIZES
+    sizes = KINDS[what].sizes
     monkeypatch.setitem(sizes, "short", replace(sizes["small"], chaos_ms=3_000))
     report = run_seed((what, 1, "short"))
     assert not isinstance(report, str), report
@@ -37,7 +37,7 @@ def test_a_failed_setup_is_reported_with_its_seed(monkeypatch: pytest.MonkeyPatc
     def broken(seed: int, size: object) -> object:
         raise RuntimeError("no such world")
 
-    monkeypatch.setattr(KINDS["groups"], "World", broken)
+    monkeypatch.setitem(KINDS, "groups", KINDS["groups"]._replace(world=broken))
     result = run_seed(("groups", 17, "small"))
     assert isinstance(result, str)
     assert result.startswith("groups: seed 17, size small\n")

@@ -51,13 +51,15 @@ def test_all_faults_occurred(what: str, runs_by_kind: dict[str, SeedRuns]) -> No
 @pytest.mark.parametrize("defect", sample(TRANSACTION_DEFECTS, 3), ids=lambda defect: defect.__name__)
 def test_a_defect_of_transactions_is_noticed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
-    check_noticed(transactions_world.World, range(TRANSACTION_DEFECTS[defect], TRANSACTION_DEFECTS[defect] + TRIES))
+    check_noticed(
+        transactions_world.TransactionsWorld, range(TRANSACTION_DEFECTS[defect], TRANSACTION_DEFECTS[defect] + TRIES)
+    )
 
 
 @pytest.mark.parametrize("defect", sample(CLEANING_DEFECTS, 3), ids=lambda defect: defect.__name__)
 def test_a_defect_of_compaction_is_noticed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
-    check_noticed(compaction_world.World, range(CLEANING_DEFECTS[defect], CLEANING_DEFECTS[defect] + TRIES))
+    check_noticed(compaction_world.CompactionWorld, range(CLEANING_DEFECTS[defect], CLEANING_DEFECTS[defect] + TRIES))
 
 
 @pytest.mark.parametrize("what", ["transactions", "compaction"])

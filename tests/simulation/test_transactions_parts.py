@@ -7,7 +7,7 @@ from random import Random
 from cluster.scripted import Ask
 from transactions.client import GROUP, TransactionalClient
 from transactions.state import StateLedger
-from transactions.world import World
+from transactions.world import TransactionsWorld
 
 from moldau.base.errors import ErrorCode, KafkaError
 
@@ -25,7 +25,7 @@ class PausingClient(TransactionalClient):
 
 
 def test_a_client_that_finds_no_coordinator_in_place_of_one_that_is_gone_pauses() -> None:
-    client = PausingClient(World(seed=0), "client", [], Random(0))
+    client = PausingClient(TransactionsWorld(seed=0), "client", [], Random(0))
     client._coordinators[GROUP, "g"] = GONE_NODE
     script = client.coordinator_of(GROUP, "g")
     next(script)

@@ -12,7 +12,7 @@ from seed_runs import SeedRuns, Seeds, check_noticed
 pytest.importorskip("duckdb")
 
 from views.defects import VIEW_DEFECTS, Defect
-from views.world import World
+from views.world import ViewsWorld
 
 SEEDS = Seeds((1, 2, 3), many=4)
 TRIES = 4
@@ -39,4 +39,4 @@ def test_the_same_seed_gives_the_same_run_in_any_process(seed_runs: SeedRuns) ->
 @pytest.mark.parametrize("defect", sample(VIEW_DEFECTS, 3), ids=lambda defect: defect.__name__)
 def test_a_defect_of_views_is_noticed(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
-    check_noticed(World, range(VIEW_DEFECTS[defect], VIEW_DEFECTS[defect] + TRIES))
+    check_noticed(ViewsWorld, range(VIEW_DEFECTS[defect], VIEW_DEFECTS[defect] + TRIES))

@@ -256,6 +256,19 @@ def test_test_modules_have_unique_names() -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def test_tests_import_no_benchmarks() -> None:
+    """What both use is in tests/harness. The benchmarks themselves have tests in tests/unit/bench."""
+    of_benchmarks = ROOT / "tests" / "unit" / "bench"
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if of_benchmarks not in path.parents
+        for name, line in imported(path)
+        if name.partition(".")[0] == "bench"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_packages_import_only_what_they_may() -> None:
     assert {package_of(path) for path in modules()} == MAY_IMPORT.keys() | MAY_IMPORT_ALL, "a package is in no list"
     wrong = []
@@ -397,6 +410,8 @@ def test_no_module_has_a_banned_name() -> None:
 def test_every_module_has_a_docstring() -> None:
     """That of a package's `__init__` says what the package is, what it may import and where to begin."""
     assert not [name_of(path) for path in modules() if not ast.get_docstring(tree(path))]
+    of_packages = {path: ast.get_docstring(tree(path)) or "" for path in PACKAGE.glob("*/__init__.py")}
+    assert not [name_of(path) for path, text in of_packages.items() if not re.search(r"\bBegin\s+with\b", text)]
 
 
 def test_functions_are_not_too_long() -> None:

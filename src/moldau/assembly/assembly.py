@@ -10,7 +10,6 @@ from functools import partial
 from moldau.assembly.broker_side import BrokerSide
 from moldau.assembly.connections import NodeConnections
 from moldau.assembly.controller_side import ControllerSide
-from moldau.assembly.registration import warn_of_damage
 from moldau.assembly.world import World
 from moldau.base.counters import Counters
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
@@ -47,6 +46,7 @@ from moldau.server.audit import AuditLog
 from moldau.settings import Settings
 
 log = logging.getLogger("moldau.node")
+REASONS_MAX = 10
 METADATA = TopicPartition(METADATA_TOPIC, 0)
 CONTROLLER_LISTENER = "CONTROLLER"
 """Name of the controller listener if none is configured: a single node needs none."""
@@ -308,3 +308,14 @@ class Assembly:
 
     def committed(self, high_watermark: int) -> None:
         """Nothing to do: committed records arrive with the image."""
+
+
+def warn_of_damage(reasons: Sequence[str]) -> None:
+    """Say why this broker registers without the epoch of its previous run."""
+    more = f" (and {len(reasons) - REASONS_MAX} more)" if len(reasons) > REASONS_MAX else ""
+    log.warning(
+        "records of the last run may be lost: this broker leaves every in-sync set that has other members until it has "
+        "caught up; %s%s",
+        "; ".join(reasons[:REASONS_MAX]),
+        more,
+    )

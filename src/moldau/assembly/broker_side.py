@@ -10,24 +10,22 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from moldau.assembly.coordinators import group_coordinator, transaction_coordinator
-from moldau.assembly.registration import broker_registration
-from moldau.assembly.views import views_of
 from moldau.assembly.world import World
 from moldau.base.broker_configs import broker_integer
-from moldau.base.config_def import ConfigDef
+from moldau.base.config_def import BrokerLayers, ConfigDef
 from moldau.base.counters import Counters
 from moldau.base.ids import Uuid
 from moldau.base.listeners import Listener
 from moldau.base.promise import Promise
 from moldau.base.settings.log import PRODUCER_ID_EXPIRATION_MS
-from moldau.base.settings.own import MOLDAU_MAX_DECOMPRESSED_BYTES
+from moldau.base.settings.own import MOLDAU_MAX_DECOMPRESSED_BYTES, MOLDAU_VIEWS_KEPT_BYTES
 from moldau.base.settings.transactions import TRANSACTION_PARTITION_VERIFICATION_ENABLE
 from moldau.base.topic_configs import topic_config_texts
 from moldau.log.store import LogStore
 from moldau.metadata.apply import Changes
 from moldau.metadata.broker_configs import broker_layers
 from moldau.metadata.controller.broker_sessions import HEARTBEATS_WITHOUT_CONNECTION
+from moldau.metadata.controller.features import SUPPORTED
 from moldau.metadata.controller.topics import new_uuid
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -39,6 +37,7 @@ from moldau.replica.replication import Replication
 from moldau.replica.sessions import SessionCache
 from moldau.replica.throttle import Throttles
 from moldau.replica.verification import Verifications
+from moldau.replica.views import Views
 from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.broker.chunked_layout import ChunkedLayout
@@ -52,6 +51,9 @@ from moldau.runtime.cleaning.cleaner import LogCleaner
 from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
+from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
+from moldau.runtime.coordinators.topic import CoordinatorTopic
+from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
 from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
 from moldau.runtime.coordinators.transaction_verifier import TransactionVerifier
 from moldau.runtime.fault_log import FaultLog
@@ -60,7 +62,7 @@ from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
-from moldau.runtime.views.ports import missing_for_views
+from moldau.runtime.views.ports import ViewsInThread, missing_for_views
 from moldau.security.quotas.limits import ClientLimits
 from moldau.server.apis import broker_handlers, create_handlers
 from moldau.server.audit import AuditLog, audited
@@ -71,9 +73,13 @@ from moldau.server.parts import BrokerParts
 from moldau.server.router import Router
 from moldau.server.throttling import Throttling
 from moldau.settings import Settings
+from moldau.views.shown_runs import ResultBudget
+from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
+from moldau.wire.messages.broker_registration import Listener as RegisteredListener
 from moldau.wire.messages.fetch import FetchResponse
 
 log = logging.getLogger("moldau.node")
+log_of_views = logging.getLogger("moldau.views")
 OPEN_RETRY_MS = 5_000
 FETCH_SESSION_EVICTION_MS = 120_000
 QUOTA_CLEANUP_MS = 600_000
@@ -421,3 +427,77 @@ class BrokerSide:
         """All configs of a topic with these overrides, as texts."""
         texts = topic_config_texts(overrides, broker_layers(image, self._settings.node_id, self._static))
         return {**texts, MOLDAU_MAX_DECOMPRESSED_BYTES.name: str(self._settings.decompressed_bytes_max)}
+
+
+def views_of(partitions: Partitions, world: World, configs: BrokerLayers) -> Views:
+    """Make the partitions show views."""
+    evaluator = world.views or ViewsInThread(world.run_in_thread)
+    budget = ResultBudget(broker_integer(MOLDAU_VIEWS_KEPT_BYTES, configs))
+    views = Views(evaluator, budget, log_of_views.error, partitions.traffic, world.clock, world.timers)
+    partitions.views = views
+    return views
+
+
+def group_coordinator(
+    settings: Settings, world: World, current: CurrentImage, channel: ControllerChannel, partitions: Partitions
+) -> GroupCoordinator:
+    topic = offsets_topic(
+        settings.offsets_topic_num_partitions,
+        settings.offsets_topic_replication_factor,
+        settings.offsets_topic_segment_bytes,
+    )
+    return GroupCoordinator(
+        settings.groups,
+        CoordinatorTopic(topic, current, channel),
+        settings.node_id,
+        partitions,
+        current,
+        world.clock,
+        world.own_work(),
+        world.rng,
+    )
+
+
+def transaction_coordinator(
+    settings: Settings,
+    world: World,
+    current: CurrentImage,
+    channel: ControllerChannel,
+    partitions: Partitions,
+    producer_ids: ProducerIds,
+    brokers: BrokerClient,
+) -> TransactionCoordinator:
+    topic = transaction_topic(
+        settings.transaction_log.num_partitions,
+        settings.transaction_log.replication_factor,
+        settings.transaction_log.segment_bytes,
+        settings.transaction_log.min_insync_replicas,
+    )
+    return TransactionCoordinator(
+        settings.transactions,
+        CoordinatorTopic(topic, current, channel),
+        settings.node_id,
+        partitions,
+        current,
+        producer_ids,
+        brokers,
+        world.clock,
+        world.own_work(),
+    )
+
+
+def broker_registration(
+    settings: Settings, cluster_id: str, directory_id: Uuid, advertised: Sequence[Listener], previous_epoch: int
+) -> BrokerRegistrationRequest:
+    """`previous_epoch`: the broker epoch of the previous run; below 0 if records of that run may be lost."""
+    return BrokerRegistrationRequest(
+        broker_id=settings.node_id,
+        cluster_id=cluster_id,
+        listeners=[
+            RegisteredListener(each.name, each.host, each.port, each.security_protocol_id) for each in advertised
+        ],
+        features=[Feature(name, low, high) for name, (low, high) in SUPPORTED.items()],
+        rack=settings.broker_rack,
+        log_dirs=[directory_id],
+        previous_broker_epoch=previous_epoch,
+    )

@@ -1,4 +1,8 @@
-"""A node on a real machine: `node.py` has its sockets, threads and disks, `process.py` its signals."""
+"""A node on a real machine: `node.py` has its sockets, threads and disks, `process.py` its signals.
+
+It may import `assembly`, `settings`, and of a broker's packages what it puts on sockets, threads and disks. Begin with
+`node`.
+"""
 
 from moldau.node.node import Node, require_support
 from moldau.node.process import new_loop, run

@@ -3,7 +3,8 @@
 Inside: spec (what a pipeline is), reading (a file becomes a spec, or a list of problems that point at words), drawing
 (the flow as a picture), planning and running (the flow as Spark queries), cases (its tests), workbench (a Spark that
 keeps running while somebody edits a pipeline).
-Nothing here imports the broker; reading and drawing a pipeline needs neither Spark nor Java.
+It may import `spark`, `client`, `prometheus`, `platforms`, `base` and `wire`, never the broker; reading and drawing a
+pipeline needs neither Spark nor Java. Begin with `spec`, then `reading/loading` and `running/run`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 This module is the public interface and must import quickly: executors import it for the connector, and the command line
 for its messages, so neither pyspark nor pyarrow may be imported before a session is requested.
+
+It may import `platforms`, `base`, `wire`, `columns` and `client`. Begin with `source` and `sink`.
 """
 
 from __future__ import annotations

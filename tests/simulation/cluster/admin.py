@@ -29,7 +29,7 @@ from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicS
 from moldau.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 PATIENCE_MS = 4_000
 PARTITIONS_MAX = 5
@@ -51,7 +51,7 @@ def deleted(reply: DeleteRecordsResponse | KafkaError) -> tuple[ErrorCode, int]:
 
 
 class AdminClient(ClusterClient):
-    def __init__(self, world: World, name: str, rng: Random) -> None:
+    def __init__(self, world: ClusterWorld, name: str, rng: Random) -> None:
         super().__init__(world, name, "", rng)
         self._names = 0
 

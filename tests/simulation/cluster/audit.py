@@ -17,7 +17,7 @@ from moldau.wire.batch import BatchHeader, split_batches
 
 if TYPE_CHECKING:
     from cluster.node import Machine
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 READ_BYTES = 1 << 20
 Place = tuple[Uuid, int]
@@ -33,7 +33,7 @@ class Scan:
 
 
 class Audit:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ClusterWorld) -> None:
         self._world = world
         self.ledgers: dict[Place, Ledger] = {}
         self._topic_order: dict[Uuid, int] = {}

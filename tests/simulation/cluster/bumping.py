@@ -37,7 +37,7 @@ from moldau.wire.batch import BatchHeader
 from moldau.wire.messages.produce import ProduceResponse
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 WAITS_MS = (300, 1_500)
 PATIENCE_MS = 200
@@ -73,7 +73,7 @@ class BumpingProducer(Producer):
     lanes: dict[int, BumpingLane]  # type: ignore[assignment]
 
     def __init__(
-        self, world: World, name: str, topic: str, rng: Random, gap_ms: int, is_impatient: bool, bases: Bases
+        self, world: ClusterWorld, name: str, topic: str, rng: Random, gap_ms: int, is_impatient: bool, bases: Bases
     ) -> None:
         self._is_impatient = is_impatient
         self._bases = bases

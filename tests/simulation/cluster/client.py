@@ -19,7 +19,7 @@ from moldau.wire.messages.metadata import MetadataRequest, MetadataRequestTopic,
 from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 REQUEST_TIMEOUT_MS = 3_000
 RETRY_MS = (20, 150)
@@ -36,7 +36,7 @@ class Leader:
 
 
 class ClusterClient:
-    def __init__(self, world: World, name: str, topic: str, rng: Random) -> None:
+    def __init__(self, world: ClusterWorld, name: str, topic: str, rng: Random) -> None:
         self.world = world
         self.name = name
         self.topic = topic

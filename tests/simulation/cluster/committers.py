@@ -27,7 +27,7 @@ from moldau.wire.messages.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 FETCH_SHARE = 0.3
 NOTHING_COMMITTED = -1
@@ -44,7 +44,7 @@ TRY_AGAIN = {
 class Committer(ClusterClient):
     """Commits ever higher offsets for one group and one partition; sends one request at a time."""
 
-    def __init__(self, world: World, name: str, topic: str, rng: Random, gap_ms: int) -> None:
+    def __init__(self, world: ClusterWorld, name: str, topic: str, rng: Random, gap_ms: int) -> None:
         super().__init__(world, name, topic, rng)
         self.group_id = f"group-{name}"
         self._gap_ms = gap_ms

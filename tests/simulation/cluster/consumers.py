@@ -30,7 +30,7 @@ from moldau.wire.messages.offset_for_leader_epoch import (
 )
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 FETCH_WAIT_MS = 400
 FETCH_TIMEOUT_MS = 2_000
@@ -94,7 +94,7 @@ class Consumer(ClusterClient):
     may_skip = False
     """Whether records that once existed may be missing, as after compaction."""
 
-    def __init__(self, world: World, name: str, topic: str, rng: Random) -> None:
+    def __init__(self, world: ClusterWorld, name: str, topic: str, rng: Random) -> None:
         super().__init__(world, name, topic, rng)
         self._rack = rng.choice(RACKS)
         self.places: dict[int, Place] = {}

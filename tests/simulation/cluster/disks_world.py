@@ -13,9 +13,7 @@ from random import Random
 from cluster.faults import Faults
 from cluster.node import Machine, begin_flush, end_flush
 from cluster.process import Process, ProcessTimers
-from cluster.world import SIZES as SIZES
-from cluster.world import SMALL, TAIL, Size
-from cluster.world import World as ClusterWorld
+from cluster.world import SMALL, TAIL, ClusterWorld, Size
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
 from moldau.log.flush import FlushWork
@@ -103,7 +101,7 @@ def _syncs(work: FlushWork) -> int:
 class TimedMachine(Machine):
     _is_in_thread = False
 
-    def __init__(self, world: World, node_id: int, roles: str, properties: dict[str, str], rng: Random) -> None:
+    def __init__(self, world: DisksWorld, node_id: int, roles: str, properties: dict[str, str], rng: Random) -> None:
         super().__init__(world, node_id, roles, properties, rng)
         self.disk = Disk(world.timers, Random(rng.random()))
         self._all_timers = world.timers
@@ -156,7 +154,7 @@ class TimedMachine(Machine):
 
 
 class DiskFaults(Faults):
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: DisksWorld, rng: Random) -> None:
         super().__init__(world, rng)
         self._disks = world
         if world.only_disks:
@@ -196,7 +194,7 @@ class DiskFaults(Faults):
         """Replaces all other faults."""
 
 
-class World(ClusterWorld):
+class DisksWorld(ClusterWorld):
     kind = "disks"
 
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:

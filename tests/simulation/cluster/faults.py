@@ -19,7 +19,7 @@ from cluster.node import RESTART_MS, Machine
 from cluster.process import RATE_ONE
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 GAP_MS = 1_800
 """Mean time between two faults."""
@@ -38,7 +38,7 @@ Call = Callable[[], None]
 
 
 class Faults:
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: ClusterWorld, rng: Random) -> None:
         self._world = world
         self._rng = rng
         self.counts: Counter[str] = Counter()

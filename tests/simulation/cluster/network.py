@@ -19,7 +19,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 LATENCY_MS = (1, 5)
 SLOW_SHARE = 0.004
@@ -80,7 +80,7 @@ class SimulatedPeers:
 
 
 class Network:
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: ClusterWorld, rng: Random) -> None:
         self.world = world
         self.rng = rng
         self.timers = world.timers

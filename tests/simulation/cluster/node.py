@@ -34,7 +34,7 @@ from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 METADATA = TopicPartition(METADATA_TOPIC, 0)
@@ -122,7 +122,7 @@ class SlowFlusher:
 class WatchedCleaning(ThreadSegmentCleaner):
     """Lets the audit read the records before a cleaning may remove them."""
 
-    def __init__(self, world: World, machine: Machine, run_in_thread: RunInThread) -> None:
+    def __init__(self, world: ClusterWorld, machine: Machine, run_in_thread: RunInThread) -> None:
         super().__init__(machine.files, run_in_thread)
         self._world = world
         self._machine = machine
@@ -134,7 +134,9 @@ class WatchedCleaning(ThreadSegmentCleaner):
 
 
 class Machine:
-    def __init__(self, world: World, node_id: int, roles: str, properties: Mapping[str, str], rng: Random) -> None:
+    def __init__(
+        self, world: ClusterWorld, node_id: int, roles: str, properties: Mapping[str, str], rng: Random
+    ) -> None:
         self._world = world
         self._rng = rng
         self.node_id = node_id
@@ -430,7 +432,7 @@ class Machine:
 class QuorumWatch:
     """Is notified by the quorum's driver when this node leads."""
 
-    def __init__(self, world: World, node_id: int) -> None:
+    def __init__(self, world: ClusterWorld, node_id: int) -> None:
         self._world = world
         self._node_id = node_id
 

@@ -14,7 +14,7 @@ from cluster.node import NEW_DISK_MS, RESTART_MS, Machine
 from moldau.base.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from cluster.outages_world import World
+    from cluster.outages_world import OutagesWorld
 
 GAP_MS = 6_000
 """Mean time from the end of an outage to the next one."""
@@ -33,7 +33,7 @@ Partitions = list[tuple[str, int]]
 
 
 class OutageFaults(Faults):
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: OutagesWorld, rng: Random) -> None:
         super().__init__(world, rng)
         self._outages = world
         if world.only_outages:

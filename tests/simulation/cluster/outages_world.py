@@ -15,9 +15,7 @@ from cluster.bumping import Bases, BumpingLedger, BumpingProducer
 from cluster.client import NO_NODE
 from cluster.outages import OutageFaults
 from cluster.returning import ReturningConsumer
-from cluster.world import SIZES as SIZES
-from cluster.world import SMALL, TAIL, Size
-from cluster.world import World as ClusterWorld
+from cluster.world import SMALL, TAIL, ClusterWorld, Size
 
 RETURNING = 4
 BUMPING = 3
@@ -42,7 +40,7 @@ MODES = (
 """The mode of each seed, one after the other."""
 
 
-class World(ClusterWorld):
+class OutagesWorld(ClusterWorld):
     kind = "outages"
     answers_early = False
 

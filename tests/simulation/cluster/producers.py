@@ -23,7 +23,7 @@ from moldau.wire.messages.produce import (
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 IN_FLIGHT_MAX = 5
 RECORDS_MAX = 4
@@ -86,7 +86,7 @@ class Lane:
 class Producer(ClusterClient):
     """Idempotent, acks=all, several requests in flight, retries for ever."""
 
-    def __init__(self, world: World, name: str, topic: str, rng: Random, gap_ms: int) -> None:
+    def __init__(self, world: ClusterWorld, name: str, topic: str, rng: Random, gap_ms: int) -> None:
         super().__init__(world, name, topic, rng)
         self._gap_ms = gap_ms
         self.producer_id = -1
@@ -237,7 +237,7 @@ class Producer(ClusterClient):
 class CarelessProducer(ClusterClient):
     """acks=1, one attempt for each record, no guarantee."""
 
-    def __init__(self, world: World, name: str, topic: str, rng: Random, gap_ms: int) -> None:
+    def __init__(self, world: ClusterWorld, name: str, topic: str, rng: Random, gap_ms: int) -> None:
         super().__init__(world, name, topic, rng)
         self._gap_ms = gap_ms
         self._sent = 0

@@ -44,7 +44,7 @@ from moldau.wire.messages.offset_for_leader_epoch import (
 from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 NONE_COMMITTED = -1
 NO_EPOCH = -1
@@ -69,7 +69,9 @@ class StartAgain(Exception):
 
 
 class ReturningConsumer(ScriptedClient):
-    def __init__(self, world: World, name: str, topic: str, partition: int, rng: Random, knows_epochs: bool) -> None:
+    def __init__(
+        self, world: ClusterWorld, name: str, topic: str, partition: int, rng: Random, knows_epochs: bool
+    ) -> None:
         super().__init__(world, name, topic, rng)
         self.group_id = f"group-{name}"
         self._partition = partition

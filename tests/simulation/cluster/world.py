@@ -88,7 +88,7 @@ class Report:
         )
 
 
-class World:
+class ClusterWorld:
     kind = "cluster"
     answers_early = True
     """Whether clients and followers reach a node while it starts. A real one listens only when it serves."""

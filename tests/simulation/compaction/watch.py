@@ -18,7 +18,7 @@ from moldau.wire.records import decode_records
 if TYPE_CHECKING:
     from cluster.ledger import Ledger
     from cluster.node import Machine
-    from cluster.world import World
+    from cluster.world import ClusterWorld
 
 READ_BYTES = 1 << 20
 WINDOW_MS = 6_000
@@ -42,7 +42,7 @@ class Look:
 
 
 class CleaningWatch:
-    def __init__(self, world: World, ledger: Callable[[Uuid, int], Ledger]) -> None:
+    def __init__(self, world: ClusterWorld, ledger: Callable[[Uuid, int], Ledger]) -> None:
         self._world = world
         self._ledger = ledger
         self._looks: dict[tuple[int, Uuid, int], Look] = {}

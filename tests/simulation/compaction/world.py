@@ -20,7 +20,6 @@ from compaction.ledger import CompactedLedger
 from compaction.retention import RetentionWatch
 from compaction.swaps import SlowTurns, SwapFaults
 
-SIZES = cluster_world.SIZES
 SMALL = cluster_world.SMALL
 
 
@@ -175,7 +174,7 @@ class CompactionWorld(transactions_world.TransactionsWorld):
         """Nothing is processed here."""
 
     def report(self) -> Report:
-        report = cluster_world.World.report(self)
+        report = cluster_world.ClusterWorld.report(self)
         cleanings = self.audit.cleanings
         return Report(
             report.seed,
@@ -192,6 +191,3 @@ class CompactionWorld(transactions_world.TransactionsWorld):
             sum(table.readings for table in self.tables),
             cleanings.expired if isinstance(cleanings, RetentionWatch) else 0,
         )
-
-
-World = CompactionWorld

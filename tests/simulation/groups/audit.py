@@ -24,7 +24,7 @@ from moldau.wire.records import Record, decode_records
 
 if TYPE_CHECKING:
     from groups.node import Process
-    from groups.world import World
+    from groups.world import GroupsWorld
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class PartitionLog:
 
 
 class Audit:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: GroupsWorld) -> None:
         self._world = world
         self.records = 0
         self.forget()

@@ -25,7 +25,7 @@ from moldau.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
 if TYPE_CHECKING:
-    from groups.world import World
+    from groups.world import GroupsWorld
 
 HEARTBEAT_MS = 3_000
 SESSION_MS = 10_000
@@ -42,7 +42,7 @@ class ClassicClient(ReadingClient):
 
     def __init__(
         self,
-        world: World,
+        world: GroupsWorld,
         name: str,
         group_id: str,
         topics: Collection[str],

@@ -17,7 +17,7 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, RequestTopicPartitions
 
 if TYPE_CHECKING:
-    from groups.world import World
+    from groups.world import GroupsWorld
 
 JOIN, LEAVE, LEAVE_FOR_A_WHILE = 0, -1, -2
 CALLBACK_MS = 1_500
@@ -30,7 +30,7 @@ class ConsumerClient(ReadingClient):
 
     def __init__(
         self,
-        world: World,
+        world: GroupsWorld,
         name: str,
         group_id: str,
         topics: Collection[str],

@@ -16,7 +16,7 @@ from moldau.coordinator.group.groups import Groups
 from moldau.testing.files import MemoryFiles
 
 if TYPE_CHECKING:
-    from groups.world import World
+    from groups.world import GroupsWorld
 
 CLIENT_GAP_MS = 20_000
 """Mean time between two faults of the same client."""
@@ -29,7 +29,7 @@ LAST_FAULT_MS = 1_500
 
 
 class Faults:
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: GroupsWorld, rng: Random) -> None:
         self._world = world
         self._rng = rng
         self.counts: Counter[str] = Counter()

@@ -20,7 +20,7 @@ from moldau.wire.consumer_protocol import read
 from moldau.wire.log_records.consumer_protocol import Assignment
 
 if TYPE_CHECKING:
-    from groups.world import World
+    from groups.world import GroupsWorld
 
 Place = tuple[str, Uuid, int]
 """Group, topic and partition of an offset."""
@@ -54,7 +54,7 @@ ALLOWED: dict[int, set[ErrorCode]] = {
 
 
 class Ledger:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: GroupsWorld) -> None:
         self._world = world
         self.holders: dict[tuple[str, Held], dict[str, ReadingClient]] = {}
         self.floors: dict[Place, int] = {}

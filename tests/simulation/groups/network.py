@@ -20,7 +20,7 @@ from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
     from groups.node import Process
-    from groups.world import World
+    from groups.world import GroupsWorld
 
 FRAMED_SHARE = 0.25
 SLOW_SHARE = 0.005
@@ -51,7 +51,7 @@ class Call:
 
 
 class Network:
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: GroupsWorld, rng: Random) -> None:
         self._world = world
         self._rng = rng
         self.loss = LOSS

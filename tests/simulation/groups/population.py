@@ -36,7 +36,7 @@ from moldau.wire.messages.offset_delete import (
 )
 
 if TYPE_CHECKING:
-    from groups.world import World
+    from groups.world import GroupsWorld
 
 PARTITIONS_MAX = 8
 RECREATE_AFTER_MS = 30_000
@@ -54,7 +54,7 @@ class SomeGroup:
 
 
 class Population:
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: GroupsWorld, rng: Random) -> None:
         self._world = world
         self._rng = rng
         self._deleted_ms: dict[str, int] = {}

@@ -85,7 +85,7 @@ class Report:
         )
 
 
-class World:
+class GroupsWorld:
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL, has_mixed_groups: bool = True) -> None:
         master = Random(seed)
         self.seed = seed

@@ -27,7 +27,6 @@ from transactions.producer import TransactionalProducer
 from transactions.reader import CommittedReader, LateReader, Session
 from transactions.state import StateLedger, Successions
 
-SIZES = cluster_world.SIZES
 SMALL = cluster_world.SMALL
 GAP_MS = 250
 
@@ -45,7 +44,7 @@ class Report(cluster_world.Report):
         return f"{report}; transactions: {counts}; {sum(each.processed for each in reports):,} records processed"
 
 
-class TransactionsWorld(cluster_world.World):
+class TransactionsWorld(cluster_world.ClusterWorld):
     kind = "transactions"
 
     def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = cluster_world.TAIL) -> None:
@@ -282,6 +281,3 @@ def _difference(session: Session, committed: list[tuple[int, bytes]]) -> str:
         if got != right:
             return f"{got} where {right} should follow"
     return f"{len(session.given)} records from {session.begin} to {session.end}, {len(wanted)} are committed"
-
-
-World = TransactionsWorld

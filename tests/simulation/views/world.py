@@ -197,7 +197,7 @@ class ViewsWorld(CompactionWorld):
             reader.judge()
 
     def report(self) -> Report:
-        report = cluster_world.World.report(self)
+        report = cluster_world.ClusterWorld.report(self)
         return Report(
             report.seed,
             report.digest,
@@ -212,6 +212,3 @@ class ViewsWorld(CompactionWorld):
             sum(reader.shown for reader in self.view_readers),
             self.evaluations,
         )
-
-
-World = ViewsWorld

@@ -11,8 +11,16 @@ from stand_in_brokers import BOOTSTRAP, FakeBrokers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.client.admin.cluster_admin import ClusterAdmin
-from moldau.client.admin.topics import create_topic, delete_topic, grow_topic, plain_text, topic_configs
+from moldau.client.admin.topics import (
+    chosen_configs,
+    create_topic,
+    delete_topic,
+    grow_topic,
+    plain_text,
+    topic_configs,
+)
 from moldau.client.cluster import LATEST, Cluster
+from moldau.client.requests.configs import TOPIC, alter_configs
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.describe_configs import (
     DescribeConfigsResourceResult,
@@ -20,11 +28,17 @@ from moldau.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from moldau.wire.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+)
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+REFUSED = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 @pytest.mark.parametrize(
@@ -118,3 +132,36 @@ class OneTopic(ClusterAdmin):
 def test_the_default_is_the_next_of_several_synonyms_with_one_name() -> None:
     (config,) = topic_configs(OneTopic(Cluster("localhost:1", {}), 10_000), "orders")
     assert (config.value, config.default, config.source) == ("a", "b", "topic")
+
+
+def authorized_first(resources: Any) -> list[tuple[str, int]]:
+    """Names and errors in the order of Apache Kafka: what the user may not see comes last."""
+    found = [(each.resource_name, REFUSED * (each.resource_name == "secret")) for each in resources]
+    return sorted(found, key=lambda each: each[1])
+
+
+def test_described_configs_are_matched_to_their_topics(brokers: FakeBrokers) -> None:
+    brokers.handlers[ApiKey.DESCRIBE_CONFIGS] = lambda _, request: DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(code, None, TOPIC, name, [DescribeConfigsResourceResult("of", name)])
+            for name, code in authorized_first(request.resources)
+        ]
+    )
+    found = chosen_configs(ClusterAdmin(Cluster(BOOTSTRAP, {}), 10_000), ["secret", "orders"], None)
+    assert found["orders"] == {"of": "orders"}
+    error = found["secret"]
+    assert isinstance(error, KafkaError)
+    assert error.code == REFUSED
+
+
+def test_an_error_of_any_topic_whose_configs_are_changed_is_raised(brokers: FakeBrokers) -> None:
+    brokers.handlers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda _, request: IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(code, None, TOPIC, name) for name, code in authorized_first(request.resources)
+        ]
+    )
+    admin = ClusterAdmin(Cluster(BOOTSTRAP, {}), 10_000)
+    alter_configs(admin.ask, {(TOPIC, "orders"): [("retention.ms", "1")]})
+    with pytest.raises(KafkaError) as refused:
+        alter_configs(admin.ask, {(TOPIC, name): [("retention.ms", "1")] for name in ("secret", "orders")})
+    assert refused.value.code == REFUSED

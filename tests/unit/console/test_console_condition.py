@@ -146,6 +146,14 @@ def test_a_deeply_nested_value_does_not_stop_a_search(depth: int) -> None:
     wants(found(value=f'{{"a": {nested}, "b": {nested}}}'.encode()), where="a = b or c = 1")
 
 
+def test_half_a_surrogate_pair_does_not_stop_a_search() -> None:
+    """It is no JSON for DuckDB: the record has no fields, and is found by its text."""
+    half = found(value=rb'{"city": "\ud800Praha", "amount": 120}')
+    assert wants(half, where="value like '%Praha%'")
+    assert wants(half, text="praha")
+    assert not wants(half, where="amount = 120 or city is null")
+
+
 def log_with_amounts(count: int, per_batch: int = 10) -> list[bytes]:
     return [
         bytes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from harness.quorum_world import LISTENER, Broken, World, directory_of, host_of
+from harness.quorum_world import LISTENER, Broken, QuorumWorld, directory_of, host_of
 
 from moldau.wire.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from moldau.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
@@ -16,11 +16,11 @@ CALM_MS = 12_000
 ROUNDS = 12
 
 
-def run_storm(seed: int) -> World:
+def run_storm(seed: int) -> QuorumWorld:
     """Run a storm; return the world, to count what happened. Raise Broken, or an assertion of the quorum itself."""
     rng = Random(seed)
     is_dynamic = rng.random() < 0.35
-    world = World(
+    world = QuorumWorld(
         seed, voters=rng.choice([1, 2, 3, 3, 3, 4, 5]), observers=rng.choice([0, 1, 2]), is_dynamic=is_dynamic
     )
     # With one batch per fetch, records of earlier leaders arrive long before those of their successor.
@@ -40,7 +40,7 @@ def run_storm(seed: int) -> World:
     return world
 
 
-def _inject_fault(world: World, rng: Random) -> None:
+def _inject_fault(world: QuorumWorld, rng: Random) -> None:
     node = rng.choice(list(world.nodes.values()))
     chance = rng.random()
     if not node.is_up:
@@ -68,7 +68,7 @@ def _inject_fault(world: World, rng: Random) -> None:
         _disconnect_or_crash_leader(world, rng)
 
 
-def _disconnect_or_crash_leader(world: World, rng: Random) -> None:
+def _disconnect_or_crash_leader(world: QuorumWorld, rng: Random) -> None:
     """Disconnect or crash the leader, with records in its log that not all nodes have."""
     for leader in world.leaders():
         others = [each for each in world.nodes if each != leader.id]
@@ -81,11 +81,11 @@ def _disconnect_or_crash_leader(world: World, rng: Random) -> None:
         world.happened.append("leader fault")
 
 
-def run_hunt(seed: int) -> World:
+def run_hunt(seed: int) -> QuorumWorld:
     """Crash each leader as soon as it has written something, and let other majorities elect the next: the logs then end
     in many different epochs, as in figure 8 of the Raft paper."""
     rng = Random(seed)
-    world = World(seed, voters=rng.choice([3, 5, 5]), observers=0)
+    world = QuorumWorld(seed, voters=rng.choice([3, 5, 5]), observers=0)
     world.settings = replace(world.settings, fetch_bytes_max=1)
     for node in world.nodes.values():
         node.start()
@@ -112,12 +112,12 @@ def run_hunt(seed: int) -> World:
     return world
 
 
-def _connect_only(world: World, ids: list[int]) -> None:
+def _connect_only(world: QuorumWorld, ids: list[int]) -> None:
     every = list(world.nodes)
     world.cut = {(one, other) for one in every for other in every if one not in ids or other not in ids}
 
 
-def change_voters(world: World, rng: Random) -> None:
+def change_voters(world: QuorumWorld, rng: Random) -> None:
     for leader in world.leaders():
         voters = leader.driver.quorum.voters
         other = rng.choice(list(world.nodes))
@@ -131,7 +131,7 @@ def change_voters(world: World, rng: Random) -> None:
         leader.driver.answer(request, 0)
 
 
-def _calm(world: World) -> None:
+def _calm(world: QuorumWorld) -> None:
     """End the faults: within a short time there must be one leader, and all nodes must have all records."""
     world.loss = world.repetition = 0.0
     world.delay_max_ms, world.flush_max_ms = 5, 5

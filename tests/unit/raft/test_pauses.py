@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 from harness.depth import deep
-from harness.quorum_world import SETTINGS, World
+from harness.quorum_world import SETTINGS, QuorumWorld
 
 
-def world_with_a_leader(seed: int) -> World:
-    world = World(seed, voters=3, observers=1)
+def world_with_a_leader(seed: int) -> QuorumWorld:
+    world = QuorumWorld(seed, voters=3, observers=1)
     world.settings = replace(SETTINGS, fetch_timeout_ms=2_000, election_timeout_ms=1_000)  # the defaults
     for node in world.nodes.values():
         node.start()
@@ -20,7 +20,7 @@ def world_with_a_leader(seed: int) -> World:
     return world
 
 
-def pause(world: World, node_ids: list[int], ms: int) -> None:
+def pause(world: QuorumWorld, node_ids: list[int], ms: int) -> None:
     for node_id in node_ids:
         world.nodes[node_id].paused_until_ms = world.timers.clock.monotonic_ms() + ms
 

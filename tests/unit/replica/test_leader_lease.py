@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 from harness.in_memory_node import batch, error_of
 from harness.raised_faults import own_work
-from harness.replica_world import TOPIC_ID, Call, Node, World
+from harness.replica_world import TOPIC_ID, Call, Node, ReplicaWorld
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.replica.partition import ACKS_ALL
@@ -25,7 +25,7 @@ class LeaseSetup:
     """Node 1 leads one partition, 2 and 3 follow it. A test says when its heartbeats are answered."""
 
     def __init__(self, **configs: str) -> None:
-        self.world = World(fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000, **configs)
+        self.world = ReplicaWorld(fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000, **configs)
         self.node: Node = self.world.nodes[1]
         self.changes = 0
         self.lease = LeaderLease(
@@ -175,7 +175,7 @@ def test_the_only_in_sync_replica_is_certain_for_ever(leader: LeaseSetup) -> Non
 
 
 def test_a_check_of_many_partitions_ends_before_the_next_begins() -> None:
-    world = World(partitions=6, fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000)
+    world = ReplicaWorld(partitions=6, fetch_settings={"wait_max_ms": WAIT_MS}, lag_time_max_ms=600_000)
     node = world.nodes[1]
     timers = SlowTurns(node)
     with patch.object(leader_lease, "ITEMS_A_TURN", 1):

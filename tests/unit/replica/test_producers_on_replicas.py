@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from harness.in_memory_node import batch
-from harness.replica_world import LISTENER, TOPIC, Node, World
+from harness.replica_world import LISTENER, TOPIC, Node, ReplicaWorld
 from harness.transactional_writes import append_as_producer, append_marker
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -20,24 +20,24 @@ FIVE = range(5)
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(3)
+def world() -> ReplicaWorld:
+    world = ReplicaWorld(3)
     world.run(100)
     return world
 
 
-def leader(world: World) -> Partition:
+def leader(world: ReplicaWorld) -> Partition:
     return world.nodes[world.controller.partitions[0].leader].partition()
 
 
-def elect(world: World, node_id: int) -> Partition:
+def elect(world: ReplicaWorld, node_id: int) -> Partition:
     world.controller.change(0, leader=node_id)
     world.controller.publish()
     world.run(200)
     return world.nodes[node_id].partition()
 
 
-def restart_broker(world: World, node_id: int, *, loses_power: bool = False) -> None:
+def restart_broker(world: ReplicaWorld, node_id: int, *, loses_power: bool = False) -> None:
     """Kill a broker and start it again with the files that are left."""
     files = world.kill(node_id, Random(1) if loses_power else None)
     world.start(node_id, files)
@@ -54,7 +54,7 @@ def append_error(partition: Partition, producer_id: int, sequence: int, idempote
 # --- idempotence ------------------------------------------------------------------------------------------------
 
 
-def test_a_new_leader_recognises_the_last_five_batches_of_a_producer(world: World) -> None:
+def test_a_new_leader_recognises_the_last_five_batches_of_a_producer(world: ReplicaWorld) -> None:
     sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in range(7)]
     world.run(100)
     for node_id in (2, 3):
@@ -69,7 +69,7 @@ def test_a_new_leader_recognises_the_last_five_batches_of_a_producer(world: Worl
 
 
 @pytest.mark.parametrize("loses_power", [False, True])
-def test_a_restarted_follower_recognises_duplicates(world: World, loses_power: bool) -> None:
+def test_a_restarted_follower_recognises_duplicates(world: ReplicaWorld, loses_power: bool) -> None:
     sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(100)
     restart_broker(world, 2, loses_power=loses_power)
@@ -79,7 +79,7 @@ def test_a_restarted_follower_recognises_duplicates(world: World, loses_power: b
         assert (repeated.duplicate, repeated.first_offset) == (True, sent[sequence].first_offset)
 
 
-def test_a_new_replica_recognises_duplicates(world: World) -> None:
+def test_a_new_replica_recognises_duplicates(world: ReplicaWorld) -> None:
     files = world.kill(3)
     sent = [append_as_producer(leader(world), 7, sequence, idempotent_only=True) for sequence in FIVE]
     world.run(5_000)
@@ -93,7 +93,7 @@ def test_a_new_replica_recognises_duplicates(world: World) -> None:
     ]
 
 
-def test_a_truncated_batch_may_be_sent_again(world: World) -> None:
+def test_a_truncated_batch_may_be_sent_again(world: ReplicaWorld) -> None:
     """The batch was never acknowledged; the producer sends it again, and it must not count as a duplicate."""
     append_as_producer(leader(world), 7, 0, idempotent_only=True)
     world.run(100)
@@ -112,7 +112,7 @@ def test_a_truncated_batch_may_be_sent_again(world: World) -> None:
     assert (repeated.duplicate, repeated.first_offset) == (False, 2)
 
 
-def test_each_replica_forgets_a_producer_after_its_expiration(world: World) -> None:
+def test_each_replica_forgets_a_producer_after_its_expiration(world: ReplicaWorld) -> None:
     append_as_producer(leader(world), 7, 3, idempotent_only=True)
     append_as_producer(leader(world), 8, 0)
     world.run(100)
@@ -129,7 +129,7 @@ def test_each_replica_forgets_a_producer_after_its_expiration(world: World) -> N
 # --- transactions -----------------------------------------------------------------------------------------------
 
 
-def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None:
+def test_an_open_transaction_stays_open_under_a_new_leader(world: ReplicaWorld) -> None:
     append_as_producer(leader(world), 7, 0)
     world.run(100)
     partition = elect(world, 2)
@@ -146,7 +146,7 @@ def test_an_open_transaction_stays_open_under_a_new_leader(world: World) -> None
         assert not replica.log.producers.unreplicated
 
 
-def test_the_transaction_of_an_unreplicated_marker_is_hidden(world: World) -> None:
+def test_the_transaction_of_an_unreplicated_marker_is_hidden(world: ReplicaWorld) -> None:
     append_as_producer(leader(world), 7, 0)
     world.run(100)
     world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
@@ -158,7 +158,7 @@ def test_the_transaction_of_an_unreplicated_marker_is_hidden(world: World) -> No
     assert leader(world).last_stable_offset == 2
 
 
-def test_truncating_a_marker_reopens_its_transaction(world: World) -> None:
+def test_truncating_a_marker_reopens_its_transaction(world: ReplicaWorld) -> None:
     append_as_producer(leader(world), 7, 0)
     world.run(100)
     old = world.nodes[1]
@@ -187,7 +187,7 @@ def consume(node: Node, offset: int) -> PartitionData:
     return answer.responses[0].partitions[0]
 
 
-def test_followers_return_the_same_committed_records(world: World) -> None:
+def test_followers_return_the_same_committed_records(world: ReplicaWorld) -> None:
     append_as_producer(leader(world), 7, 0)
     append_marker(leader(world), 7, commit=False)
     append_as_producer(leader(world), 8, 0)
@@ -205,20 +205,20 @@ def test_followers_return_the_same_committed_records(world: World) -> None:
 
 
 @pytest.fixture
-def small_world() -> World:
-    world = World(3, segment_bytes="1048576", retention_bytes="900000", file_delete_delay_ms="0")
+def small_world() -> ReplicaWorld:
+    world = ReplicaWorld(3, segment_bytes="1048576", retention_bytes="900000", file_delete_delay_ms="0")
     world.run(100)
     return world
 
 
-def fill(world: World, segments: int) -> None:
+def fill(world: ReplicaWorld, segments: int) -> None:
     """Append batches of a quarter of a segment."""
     for _ in range(4 * segments):
         leader(world).append(batch(1, 250_000), -1, world.clock.now_ms())
         world.run(50)
 
 
-def test_retention_runs_on_each_replica_and_keeps_the_producer_state(small_world: World) -> None:
+def test_retention_runs_on_each_replica_and_keeps_the_producer_state(small_world: ReplicaWorld) -> None:
     world = small_world
     append_as_producer(leader(world), 7, 0, idempotent_only=True)
     append_as_producer(leader(world), 8, 0)
@@ -238,7 +238,7 @@ def test_retention_runs_on_each_replica_and_keeps_the_producer_state(small_world
     assert partition.log.producers.has_open_transaction(8, 0)
 
 
-def test_followers_take_over_the_leaders_log_start_offset(small_world: World) -> None:
+def test_followers_take_over_the_leaders_log_start_offset(small_world: ReplicaWorld) -> None:
     world = small_world
     fill(world, 3)
     assert leader(world).delete_expired(world.clock.now_ms()) == 2
@@ -250,7 +250,7 @@ def test_followers_take_over_the_leaders_log_start_offset(small_world: World) ->
         assert node.partition().log.segments.first.base_offset == start
 
 
-def test_nothing_above_the_high_watermark_is_deleted(small_world: World) -> None:
+def test_nothing_above_the_high_watermark_is_deleted(small_world: ReplicaWorld) -> None:
     world = small_world
     world.cuts = {frozenset({1, 2}), frozenset({1, 3})}
     fill(world, 3)
@@ -258,7 +258,7 @@ def test_nothing_above_the_high_watermark_is_deleted(small_world: World) -> None
     assert leader(world).delete_expired(world.clock.now_ms()) == 0
 
 
-def test_a_replica_that_lost_its_high_watermark_starts_at_the_log_start_offset(small_world: World) -> None:
+def test_a_replica_that_lost_its_high_watermark_starts_at_the_log_start_offset(small_world: ReplicaWorld) -> None:
     world = small_world
     fill(world, 3)
     leader(world).delete_records(5)

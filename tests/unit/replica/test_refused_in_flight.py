@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from harness.in_memory_node import batch
-from harness.replica_world import LISTENER, TOPIC, World
+from harness.replica_world import LISTENER, TOPIC, ReplicaWorld
 
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise
@@ -19,13 +19,13 @@ SLOW_RECORDS = 2_000
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(3, min_insync_replicas="2")
+def world() -> ReplicaWorld:
+    world = ReplicaWorld(3, min_insync_replicas="2")
     world.run(100)
     return world
 
 
-def produce(world: World, sequence: int, count: int = 1, node_id: int = LEADER) -> ErrorCode:
+def produce(world: ReplicaWorld, sequence: int, count: int = 1, node_id: int = LEADER) -> ErrorCode:
     """Send a batch of an idempotent producer, and return the error of the answer."""
     data = batch(count, producer_id=7, producer_epoch=0, base_sequence=sequence)
     topic = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(0, data)])
@@ -38,7 +38,7 @@ def produce(world: World, sequence: int, count: int = 1, node_id: int = LEADER) 
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_space_is_back_when_the_next_batch_arrives(world: World, known: bool) -> None:
+def test_space_is_back_when_the_next_batch_arrives(world: ReplicaWorld, known: bool) -> None:
     first = int(known and produce(world, 0) is ErrorCode.NONE)
     world.nodes[LEADER].files.bytes_left = 0
     assert produce(world, first) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -51,7 +51,7 @@ def test_space_is_back_when_the_next_batch_arrives(world: World, known: bool) ->
 
 @pytest.mark.parametrize("count", [1, SLOW_RECORDS])
 @pytest.mark.parametrize("known", [True, False])
-def test_a_replica_has_joined_when_the_next_batch_arrives(world: World, known: bool, count: int) -> None:
+def test_a_replica_has_joined_when_the_next_batch_arrives(world: ReplicaWorld, known: bool, count: int) -> None:
     world.controller.configs["compression.type"] = "gzip"
     first = int(known and produce(world, 0) is ErrorCode.NONE)
     for node_id in (2, 3):
@@ -70,7 +70,7 @@ def test_a_replica_has_joined_when_the_next_batch_arrives(world: World, known: b
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_broker_has_learnt_that_it_leads_when_the_next_batch_arrives(world: World, known: bool) -> None:
+def test_a_broker_has_learnt_that_it_leads_when_the_next_batch_arrives(world: ReplicaWorld, known: bool) -> None:
     first = int(known and produce(world, 0) is ErrorCode.NONE)
     world.run(600)
     assert produce(world, first, node_id=2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -84,7 +84,7 @@ def test_a_broker_has_learnt_that_it_leads_when_the_next_batch_arrives(world: Wo
 
 def test_the_partition_is_there_when_the_next_batch_arrives() -> None:
     """The client knew the new topic sooner than this broker."""
-    world = World(3, min_insync_replicas="2")
+    world = ReplicaWorld(3, min_insync_replicas="2")
     assert produce(world, 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     world.run(1_000)
     assert produce(world, 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -93,7 +93,7 @@ def test_the_partition_is_there_when_the_next_batch_arrives() -> None:
 
 
 def test_there_is_room_for_the_log_of_a_new_partition_when_the_next_batch_arrives() -> None:
-    world = World(3, min_insync_replicas="2")
+    world = ReplicaWorld(3, min_insync_replicas="2")
     world.nodes[LEADER].files.bytes_left = 0
     world.run(100)
     assert produce(world, 0) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -105,7 +105,7 @@ def test_there_is_room_for_the_log_of_a_new_partition_when_the_next_batch_arrive
     assert produce(world, 1) is ErrorCode.NONE
 
 
-def test_only_so_many_early_batches_are_remembered(world: World) -> None:
+def test_only_so_many_early_batches_are_remembered(world: ReplicaWorld) -> None:
     early = EarlyBatches()
     for index in range(EARLY_MAX + 10):
         data = batch(1, producer_id=index, producer_epoch=0, base_sequence=0)
@@ -116,7 +116,7 @@ def test_only_so_many_early_batches_are_remembered(world: World) -> None:
     assert not early.batches
 
 
-def test_a_refused_batch_that_another_leader_has_written_holds_nothing_up(world: World) -> None:
+def test_a_refused_batch_that_another_leader_has_written_holds_nothing_up(world: ReplicaWorld) -> None:
     world.nodes[LEADER].files.bytes_left = 0
     assert produce(world, 0) is ErrorCode.KAFKA_STORAGE_ERROR
     world.controller.change(0, leader=2)
@@ -133,7 +133,7 @@ def test_a_refused_batch_that_another_leader_has_written_holds_nothing_up(world:
     assert produce(world, 2) is ErrorCode.NONE
 
 
-def test_a_leader_that_is_elected_again_still_refuses(world: World) -> None:
+def test_a_leader_that_is_elected_again_still_refuses(world: ReplicaWorld) -> None:
     """A completed reassignment begins a leader epoch with the same leader; clients notice nothing."""
     world.nodes[LEADER].files.bytes_left = 0
     assert produce(world, 0) is ErrorCode.KAFKA_STORAGE_ERROR

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 from harness.depth import deep
-from harness.replica_world import TOPIC, Node, World
+from harness.replica_world import TOPIC, Node, ReplicaWorld
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
@@ -41,7 +41,7 @@ def values(partition: Partition, start: int = 0, up_to: int = 1 << 60) -> dict[i
 class Producer:
     """Writes one record at a time to the broker it believes to be the leader, until it is acknowledged."""
 
-    def __init__(self, world: World, rng: Random, producer_id: int) -> None:
+    def __init__(self, world: ReplicaWorld, rng: Random, producer_id: int) -> None:
         self._world = world
         self._rng = rng
         self._id = producer_id
@@ -97,7 +97,7 @@ class Chaos:
         self.rng = Random(seed)
         configs = {"flush_messages": "1"} if is_durable else {}
         least = str(self.rng.choice([1, 2]))
-        self.world = World(3, 1, self.rng, lag_time_max_ms=150, min_insync_replicas=least, **configs)
+        self.world = ReplicaWorld(3, 1, self.rng, lag_time_max_ms=150, min_insync_replicas=least, **configs)
         self.world.controller.elects_new_isr_members = True
         self.producers = [Producer(self.world, self.rng, number) for number in range(PRODUCERS)]
         self.is_durable = is_durable

@@ -42,7 +42,7 @@ class Machine:
                 yield
 
 
-class World:
+class TwoShards:
     """A node with two shards. It has the interface of `Shards` that `NewTopics` uses."""
 
     def __init__(self, seed: int) -> None:
@@ -120,7 +120,7 @@ class World:
 
 
 def run(seed: int) -> None:
-    world = World(seed)
+    world = TwoShards(seed)
     for _ in range(STEPS):
         world.step()
     world.settle()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from harness.in_memory_node import batch
-from harness.replica_world import TOPIC, TOPIC_ID, Node, ToyPeer, World
+from harness.replica_world import TOPIC, TOPIC_ID, Node, ReplicaWorld, ToyPeer
 
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import ZERO_UUID
@@ -44,7 +44,9 @@ from moldau.wire.schema import Message
 CALLER = Caller("PLAINTEXT", "test:1", "test", 12)
 
 
-def append(world: World, count: int = 1, index: int = 0, *, acks: int = -1, **header: int) -> Promise[ErrorCode] | None:
+def append(
+    world: ReplicaWorld, count: int = 1, index: int = 0, *, acks: int = -1, **header: int
+) -> Promise[ErrorCode] | None:
     """Append to the leader, as the controller sees it."""
     node = world.nodes[world.controller.partitions[index].leader]
     partition = node.partition(index)
@@ -53,11 +55,11 @@ def append(world: World, count: int = 1, index: int = 0, *, acks: int = -1, **he
     return partition.acknowledged(appended.last_offset, acks)
 
 
-def ends(world: World, index: int = 0) -> list[int]:
+def ends(world: ReplicaWorld, index: int = 0) -> list[int]:
     return [world.nodes[node_id].partition(index).log.end_offset for node_id in sorted(world.nodes)]
 
 
-def high_watermarks(world: World, index: int = 0) -> list[int]:
+def high_watermarks(world: ReplicaWorld, index: int = 0) -> list[int]:
     return [world.nodes[node_id].partition(index).high_watermark for node_id in sorted(world.nodes)]
 
 
@@ -101,7 +103,7 @@ def partitions_in(request: FetchRequest) -> list[int]:
 
 
 def test_followers_copy_the_leader_and_get_the_high_watermark_with_the_next_response() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     promise = append(world, 3)
     assert promise is not None
@@ -119,9 +121,9 @@ def test_followers_copy_the_leader_and_get_the_high_watermark_with_the_next_resp
 def test_with_flush_messages_1_a_follower_acknowledges_only_flushed_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(flush_messages="1")
+    world = ReplicaWorld(flush_messages="1")
     world.run(2_000)
-    monkeypatch.setattr(World, "disk_ms", lambda _: 50)
+    monkeypatch.setattr(ReplicaWorld, "disk_ms", lambda _: 50)
     promise = append(world, 3)
     assert promise is not None
     world.run(45)
@@ -138,9 +140,9 @@ def test_with_flush_messages_1_a_follower_acknowledges_only_flushed_records(
 def test_with_flush_messages_1_a_partly_appended_response_is_flushed_before_the_next_fetch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(flush_messages="1")
+    world = ReplicaWorld(flush_messages="1")
     world.run(2_000)
-    monkeypatch.setattr(World, "disk_ms", lambda _: 50)
+    monkeypatch.setattr(ReplicaWorld, "disk_ms", lambda _: 50)
     follower, leader = world.nodes[2].partition(), world.nodes[1].partition()
     append(world)
     size = leader.log.size_bytes
@@ -159,7 +161,7 @@ def test_with_flush_messages_1_a_partly_appended_response_is_flushed_before_the_
 
 def test_a_new_partition_does_not_wait_for_a_waiting_fetch() -> None:
     """A follower has one fetch at a leader. While it waits there for data, new partitions must still be fetched."""
-    world = World(fetch_settings={"wait_max_ms": 5_000})
+    world = ReplicaWorld(fetch_settings={"wait_max_ms": 5_000})
     world.run(1_500)
     world.controller.partitions.append(PartitionState((1, 2, 3), (1, 2, 3), 1, 0, 0))
     world.controller.publish()
@@ -171,7 +173,7 @@ def test_a_new_partition_does_not_wait_for_a_waiting_fetch() -> None:
 
 
 def test_fetch_requests_contain_only_changed_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(partitions=9)
+    world = ReplicaWorld(partitions=9)
     world.run(2_000)
     request_log = RequestLog(monkeypatch, asker=2)
     world.run(1_100)
@@ -186,7 +188,7 @@ def test_fetch_requests_contain_only_changed_partitions(monkeypatch: pytest.Monk
 
 
 def test_followers_replicate_producer_state() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     producer = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     append(world, 2, **producer)
@@ -203,7 +205,7 @@ def test_followers_replicate_producer_state() -> None:
 
 
 def test_records_only_of_the_old_leader_are_truncated_by_epoch() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     append(world, 2)
     world.run(100)
@@ -222,7 +224,7 @@ def test_records_only_of_the_old_leader_are_truncated_by_epoch() -> None:
 
 
 def test_an_epoch_without_records_is_dropped() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     append(world, 2)
     world.run(100)
@@ -238,7 +240,7 @@ def test_an_epoch_without_records_is_dropped() -> None:
 
 def test_several_diverging_epochs_are_truncated_one_after_the_other() -> None:
     """KIP-279: two replicas lead in turn without replicating from each other."""
-    world = World(nodes=3)
+    world = ReplicaWorld(nodes=3)
     world.run(100)
     append(world, 2)
     world.run(700)
@@ -255,7 +257,7 @@ def test_several_diverging_epochs_are_truncated_one_after_the_other() -> None:
 
 
 def test_an_unclean_leader_makes_followers_truncate_committed_records_and_report_it() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     append(world, 2)
     world.run(700)
@@ -278,7 +280,7 @@ def test_an_unclean_leader_makes_followers_truncate_committed_records_and_report
 
 
 def test_a_wiped_follower_begins_at_the_leaders_start_offset() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     append(world, 5)
     append(world, 5)
@@ -298,7 +300,7 @@ def test_a_wiped_follower_begins_at_the_leaders_start_offset() -> None:
 
 
 def test_a_follower_behind_the_leaders_start_offset_restarts_its_log() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     append(world, 5)
     world.run(700)
@@ -318,7 +320,7 @@ def test_a_follower_behind_the_leaders_start_offset_restarts_its_log() -> None:
 
 
 def test_deleted_records_are_deleted_on_all_replicas_before_the_response() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     append(world, 5)
     world.run(700)
@@ -345,7 +347,7 @@ def deletion_result(answer: Promise[DeleteRecordsResponse]) -> tuple[int, int]:
 
 
 def test_an_error_of_one_partition_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(partitions=4, fetch_settings={"wait_max_ms": 20})
+    world = ReplicaWorld(partitions=4, fetch_settings={"wait_max_ms": 20})
     world.run(2_000)
     reads = ReplicaReads.read
 
@@ -372,7 +374,7 @@ def test_an_error_of_one_partition_does_not_affect_others(monkeypatch: pytest.Mo
 
 def test_a_log_that_refuses_writes_and_is_not_flushed_does_not_stop_others() -> None:
     """A truncation lacked space, and the next fetch completes it. Nobody flushes the log until then."""
-    world = World(partitions=4, flush_messages="1")
+    world = ReplicaWorld(partitions=4, flush_messages="1")
     world.run(2_000)
     fetcher, partition = world.nodes[2].fetchers._fetchers[1], world.nodes[2].partition(0)
     partition.log.fault = StorageFault("a-0", OSError(errno.ENOSPC, "no space"))
@@ -386,7 +388,7 @@ def test_a_log_that_refuses_writes_and_is_not_flushed_does_not_stop_others() -> 
 def test_an_unreachable_leader_is_retried_with_backoff_and_others_are_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(partitions=3)
+    world = ReplicaWorld(partitions=3)
     world.run(2_000)
     world.kill(1)
     request_log = RequestLog(monkeypatch, asker=3)
@@ -401,7 +403,7 @@ def test_an_unreachable_leader_is_retried_with_backoff_and_others_are_fetched(
 def test_a_partition_moves_to_another_fetcher_and_other_sessions_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(partitions=6)
+    world = ReplicaWorld(partitions=6)
     world.run(2_000)
     request_log = RequestLog(monkeypatch, asker=3)
     world.controller.change(0, leader=2)
@@ -424,7 +426,7 @@ def test_a_partition_moves_to_another_fetcher_and_other_sessions_continue(
 
 
 def test_a_session_unknown_to_the_leader_is_reopened() -> None:
-    world = World(partitions=3)
+    world = ReplicaWorld(partitions=3)
     world.run(2_000)
     leader = world.nodes[1]
     for session_id in list(leader.sessions._sessions):
@@ -437,7 +439,7 @@ def test_a_session_unknown_to_the_leader_is_reopened() -> None:
 
 
 def test_a_broker_that_is_not_registered_does_not_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     files = world.kill(3)
     node = world.start(3, files)
@@ -452,7 +454,7 @@ def test_a_broker_that_is_not_registered_does_not_fetch(monkeypatch: pytest.Monk
 
 
 def test_a_partition_reassigned_to_others_is_closed_and_its_log_deleted() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     append(world, 2)
     world.run(100)
@@ -488,7 +490,7 @@ def only(response: FetchResponse | Promise[FetchResponse]) -> PartitionData:
 
 
 def test_consumers_are_sent_to_a_replica_in_their_rack() -> None:
-    world = World(racks={1: "red", 2: "green", 3: "blue"})
+    world = ReplicaWorld(racks={1: "red", 2: "green", 3: "blue"})
     world.run(100)
     append(world, 3)
     world.run(700)
@@ -510,7 +512,7 @@ def test_consumers_are_sent_to_a_replica_in_their_rack() -> None:
 
 
 def test_a_follower_serves_consumers_up_to_its_own_high_watermark_and_wakes_them() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(2_000)
     follower = world.nodes[2]
     waiting = consume(follower, 0, wait_ms=3_000)
@@ -523,7 +525,7 @@ def test_a_follower_serves_consumers_up_to_its_own_high_watermark_and_wakes_them
 
 
 def test_a_fetch_waiting_at_a_leader_that_resigns_is_answered() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     old = consume(world.nodes[1], 0, wait_ms=5_000, version=10)
     fenced = consume(world.nodes[1], 0, wait_ms=5_000, epoch=0)
@@ -536,7 +538,7 @@ def test_a_fetch_waiting_at_a_leader_that_resigns_is_answered() -> None:
 
 def test_a_new_leader_does_not_return_the_latest_offset_before_it_knows_it() -> None:
     """KIP-207: its high watermark may be old; consumers may have read further at the previous leader."""
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     append(world, 3)
     world.run(20)
@@ -567,7 +569,7 @@ def latest(node: Node, *, timestamp: int = -1, version: int = 9, replica_id: int
 
 
 def test_only_followers_out_of_sync_are_throttled() -> None:
-    world = World(
+    world = ReplicaWorld(
         fetch_settings={"max_bytes": 1_000, "wait_max_ms": 50},
         leader_replication_throttled_replicas="0:1",
         max_message_bytes="100000",
@@ -590,7 +592,7 @@ def test_only_followers_out_of_sync_are_throttled() -> None:
 
 
 def test_a_follower_throttles_itself() -> None:
-    world = World(
+    world = ReplicaWorld(
         fetch_settings={"max_bytes": 1_000, "wait_max_ms": 50},
         follower_replication_throttled_replicas="*",
     )
@@ -611,7 +613,7 @@ def test_a_follower_throttles_itself() -> None:
 
 
 def test_caught_up_followers_join_the_isr_without_an_append() -> None:
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     assert world.nodes[1].partition().topic_id == TOPIC_ID
     world.controller.partitions[0] = replace(world.controller.partitions[0], isr=(1,), partition_epoch=5)
@@ -628,7 +630,11 @@ class Turns:
     turn."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, world: World, method: str, between: Callable[[], None] = lambda: None
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        world: ReplicaWorld,
+        method: str,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self.calls: list[int] = []
         self._is_over = True
@@ -650,16 +656,16 @@ class Turns:
         monkeypatch.setattr(FollowerLog, method, counted)
 
 
-def two_nodes(partitions: int) -> World:
+def two_nodes(partitions: int) -> ReplicaWorld:
     """Return two nodes. The first leads all partitions."""
-    world = World(nodes=2)
+    world = ReplicaWorld(nodes=2)
     world.controller.partitions += [PartitionState((1, 2), (1, 2), 1, 0, 0)] * (partitions - 1)
     world.controller.publish()
     world.run(2_000)
     return world
 
 
-def with_records_in_all_partitions(count: int) -> World:
+def with_records_in_all_partitions(count: int) -> ReplicaWorld:
     """Return two nodes; the response with the records is under way to the follower."""
     world = two_nodes(count)
     for index in range(count):
@@ -747,7 +753,7 @@ def test_each_log_that_is_truncated_takes_a_turn(monkeypatch: pytest.MonkeyPatch
 
 def test_a_leader_reads_only_partitions_with_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader examines only the partitions with news for the follower, however many others there are."""
-    world = World(partitions=30)
+    world = ReplicaWorld(partitions=30)
     world.run(2_000)
     read_partitions: list[int] = []
     real = ReplicaReads.read
@@ -767,7 +773,7 @@ def test_a_leader_reads_only_partitions_with_news(monkeypatch: pytest.MonkeyPatc
 
 def test_a_client_at_the_wrong_broker_gets_the_current_leader() -> None:
     """KIP-951: Fetch from v16 on, Produce from v10 on."""
-    world = World()
+    world = ReplicaWorld()
     world.run(100)
     by_id = [FetchTopic(TOPIC_ID, "", [FetchPartition(0, 7, 0, partition_max_bytes=1 << 20)])]
     world.controller.change(0, leader=2)
@@ -810,7 +816,7 @@ def test_a_client_that_poses_as_a_replica_does_not_move_the_high_watermark(
     version: int, replica_id: int, epoch_offset: int, code: ErrorCode
 ) -> None:
     """CVE-2018-1288: the fetch offsets of a replica move the high watermark."""
-    world = World(nodes=2)
+    world = ReplicaWorld(nodes=2)
     world.run(100)
     world.cuts.add(frozenset({1, 2}))
     world.run(1_000)

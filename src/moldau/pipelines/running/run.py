@@ -16,11 +16,11 @@ from typing import Any, Final, Protocol
 
 from moldau.base.errors import StorageFault
 from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.queries import DEAD_LETTERS
 from moldau.pipelines.running.bad_records import BadRecords
 from moldau.pipelines.running.display import BATCH, Display, waiting_message
 from moldau.pipelines.running.failure_log import FailureLog
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
-from moldau.pipelines.running.final_lines import final_lines
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
 from moldau.pipelines.running.restarting import Restarts
 from moldau.pipelines.running.state_directory import StateDirectory
@@ -394,3 +394,24 @@ def _is_writing(query: Query) -> bool:
     """Return whether a batch is running that may write something, not only waiting for data."""
     status = query.status
     return query.isActive and bool(status["isTriggerActive"]) and str(status["message"]).startswith("Processing")
+
+
+def final_lines(queries: Sequence[QueryStatus], mode: str) -> list[str]:
+    """Return what the user should know at the end of a run, besides its bad records."""
+    return [*_late(queries), *(_dead_letters(queries) if mode == BATCH else ())]
+
+
+def _late(queries: Sequence[QueryStatus]) -> list[str]:
+    """Return a line about late rows. Each task of Spark counts rows of the same window and key as one: "at least"."""
+    late = [f"{query.name} at least {query.rows_late:,}" for query in queries if query.rows_late]
+    return [f"rows that came later than the watermark allows were left out: {', '.join(late)}"] if late else []
+
+
+def _dead_letters(queries: Sequence[QueryStatus]) -> list[str]:
+    """Return a line per source with bad records. Of a batch, Spark reports only what was written."""
+    written = {query.name: query.rows_out for query in queries if query.name.endswith(DEAD_LETTERS)}
+    return [
+        f"source {name.removesuffix(DEAD_LETTERS)}: {rows:,} records are bad; they are the rows of {name}"
+        for name, rows in written.items()
+        if rows
+    ]

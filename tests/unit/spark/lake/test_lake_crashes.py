@@ -134,6 +134,8 @@ def test_a_delta_or_iceberg_batch_killed_in_its_commit_is_stored_once_without_or
         if not killed(monkeypatch, killing, lambda f=files, t=tag: commit(str(path), kind, f, t)):
             break
         replay_commits.add(run_batch(path, kind, batch, cut=2))
+    else:
+        raise AssertionError(f"the batch did not end within {STEPS_MAX} steps")
     assert visible(path, kind) == list(range(10, 10 * batch + 10))
     assert replay_commits == {True, False}, "some kills came before the log was written, some after it"
     assert not list(path.rglob("*.staged"))

@@ -31,7 +31,7 @@ RANDOM_ORDERS = 20 * DEPTH
 STRIDE = 1 if DEPTH > 1 else 4
 
 
-class World:
+class MemoryTable:
     """A table in memory; `kind` is parquet, or "logged" for one with a log of its own."""
 
     def __init__(self, patch: pytest.MonkeyPatch, kind: str, overwrite: bool = False) -> None:
@@ -95,7 +95,7 @@ class World:
 
 
 def steps_of(patch: pytest.MonkeyPatch, kind: str, overwrite: bool, *batches: int) -> int:
-    world = World(patch, kind, overwrite)
+    world = MemoryTable(patch, kind, overwrite)
     world.driver("before", 0)()
     driver = world.schedule.driver(world.driver("a", *batches))
     world.schedule.run(driver)
@@ -112,7 +112,7 @@ def test_a_driver_suspended_at_any_step_is_refused_or_has_nothing_to_write(
     """While it is suspended, another driver replays its batch and writes the next ones, undisturbed also afterwards."""
     results = Counter()
     for stop in range(steps_of(monkeypatch, kind, overwrite, 1) + 1):
-        world = World(monkeypatch, kind, overwrite)
+        world = MemoryTable(monkeypatch, kind, overwrite)
         world.driver("before", 0)()
         a = world.schedule.driver(world.driver("a", 1, 2))
         world.schedule.run(a, stop)
@@ -133,7 +133,7 @@ def test_two_drivers_suspended_at_any_two_steps_write_each_batch_once(
     outcomes = Counter()
     for first in range(steps + 1):
         for second in range(first % STRIDE, steps + 1, STRIDE):
-            world = World(monkeypatch, kind, overwrite)
+            world = MemoryTable(monkeypatch, kind, overwrite)
             world.driver("before", 0)()
             a, b = (world.schedule.driver(world.driver(run, 1)) for run in "ab")
             for driver, count in ((a, first), (b, second), (a, 1_000_000), (b, 1_000_000)):
@@ -152,7 +152,7 @@ def test_drivers_in_random_step_orders_write_each_batch_once(
 ) -> None:
     for seed in range(RANDOM_ORDERS):
         chance = random.Random(seed)
-        world = World(monkeypatch, kind, overwrite)
+        world = MemoryTable(monkeypatch, kind, overwrite)
         world.driver("before", 0)()
         running = [world.schedule.driver(world.driver(f"run-{number}", 1, 2, 3)) for number in range(drivers)]
         alive = list(running)
@@ -219,7 +219,7 @@ def test_a_removed_journal_number_is_not_used_again(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_error_of_a_fenced_driver_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(monkeypatch, "parquet")
+    world = MemoryTable(monkeypatch, "parquet")
     for run_id in ("a", "b"):
         world.driver(run_id, 0 if run_id == "a" else 1)()
     tag = BatchTag("query", 2, run_id="a")

@@ -5,9 +5,9 @@ They are built with the broker's own codec: they are many, and what is measured 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
-from bench.brokers.frames import record_batch
 from moldau.base.errors import ErrorCode
 from moldau.wire.apis import ApiKey
 from moldau.wire.codec import decode
@@ -43,9 +43,10 @@ from moldau.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 from moldau.wire.schema import Message
 
-CLIENT = "bench"
+CLIENT = "stalls"
 NO_SESSION = -1
 NEW_SESSION = 0
 TOPIC_CONFIG = 2
@@ -103,7 +104,7 @@ def delete_records(topic: str, partitions: int, offset: int) -> bytes:
 
 
 def produce(topic: str, partitions: int) -> bytes:
-    batch = record_batch(1, 100)
+    batch = bytes(build_batch([Record(NEXT_OFFSET, time.time_ns() // 1_000_000, None, bytes(100))]))
     named = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(n, batch) for n in range(partitions)])]
     return frame(ApiKey.PRODUCE, 9, ProduceRequest(None, 1, 60_000, named))
 

@@ -1,4 +1,5 @@
-"""A cluster of 9,000 topics, 39,000 partitions and 2,200 groups that only answers: for bench/console.py.
+"""A cluster of 9,000 topics, 39,000 partitions and 2,200 groups that only answers: for test_console_large.py, and for
+bench/console.py, which runs this file.
 
 It keeps no logs. It answers the requests of the console's collector with responses of the right size; the ends of all
 partitions grow with time.
