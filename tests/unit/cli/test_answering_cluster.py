@@ -46,8 +46,16 @@ def test_the_client_gets_host_and_port(
 
     monkeypatch.setattr(connect, "first_reachable", lambda *_: given)
     monkeypatch.setattr(cluster, "Cluster", NotingCluster)
-    with answering_cluster(broker):
+    with answering_cluster(Broker(given, {})):
         assert asked == [address]
+
+
+def test_the_client_gets_all_addresses_the_one_that_accepts_connections_first(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker
+) -> None:
+    monkeypatch.setattr(connect, "first_reachable", lambda *_: "two:2")
+    with answering_cluster(Broker("one, SSL://two:2,three:3", {})) as answering:
+        assert answering.bootstrap == "two:2,one:9092,three:3"
 
 
 def test_the_error_for_a_lost_connection_is_one_line(broker: Broker) -> None:
