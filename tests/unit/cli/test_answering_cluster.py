@@ -9,6 +9,7 @@ import pytest
 from moldau.cli import connect
 from moldau.cli.cluster.connect import answering_cluster
 from moldau.cli.connect import COMPLETION_SECONDS, Broker, CommandFailed
+from moldau.cli.kafka.connection import clients
 from moldau.client import cluster
 
 
@@ -65,6 +66,16 @@ def test_shell_completion_waits_no_longer_for_one_of_several_brokers(
     monkeypatch.setattr(cluster, "Cluster", lambda *arguments: given.append(arguments))
     broker.cluster(COMPLETION_SECONDS)
     assert given == [("localhost:9092", {}, COMPLETION_SECONDS, None, COMPLETION_SECONDS)]
+
+
+def test_a_tool_with_a_short_timeout_waits_no_longer_for_one_of_several_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[tuple[object, ...]] = []
+    monkeypatch.setattr(clients, "first_reachable", lambda *_: ("one", 1))
+    monkeypatch.setattr(cluster, "Cluster", lambda *arguments: given.append(arguments))
+    clients.cluster("one:1,two:2", {}, 0.5)
+    assert given == [("one:1,two:2", {}, 0.5, None, 0.5)]
 
 
 def test_the_error_for_a_lost_connection_is_one_line(broker: Broker) -> None:
