@@ -101,10 +101,13 @@ class Broker:
         """Return connections of our own, which wait this long for an answer; the caller closes them."""
         from moldau.client.cluster import Cluster
 
-        reachable = first_reachable(self.bootstrap_servers, min(CONNECT_SECONDS, answer_seconds))
+        connect_seconds = min(CONNECT_SECONDS, answer_seconds)
+        reachable = first_reachable(self.bootstrap_servers, connect_seconds)
         # Our client takes only HOST:PORT; users may leave the port out, or write a protocol in front.
+        others = [each.strip() for each in self.bootstrap_servers.split(",") if each.strip()]
+        addresses = dict.fromkeys(host_and_port(*split_address(each)) for each in (reachable, *others))
         try:
-            return Cluster(host_and_port(*split_address(reachable)), self.client_config, answer_seconds)
+            return Cluster(",".join(addresses), self.client_config, answer_seconds, None, connect_seconds)
         except UnusableProperty as error:
             raise CommandFailed(str(error)) from error
 

@@ -58,12 +58,20 @@ class Channel:
     """A connection that knows the versions of the node, and uses the highest one that both sides support."""
 
     def __init__(
-        self, host: str, port: int, security: Security | None = None, timeout_seconds: float = TIMEOUT_SECONDS
+        self,
+        host: str,
+        port: int,
+        security: Security | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        connect_seconds: float | None = None,
     ) -> None:
+        """Connect and log in; each step may take `connect_seconds`, or as long as a response."""
         security = security or Security()
         if not is_host_name(host) or not 0 < port < 65536:
             raise ConnectionError(f"{host}:{port} is not an address")  # also what brokers advertise
-        self._socket: socket.socket = socket.create_connection((host, port), timeout=timeout_seconds)
+        self._socket: socket.socket = socket.create_connection(
+            (host, port), timeout=timeout_seconds if connect_seconds is None else connect_seconds
+        )
         self._buffer = bytearray(BUFFER_BYTES_MIN)
         self._in_flight: deque[_InFlight] = deque()
         self._renew_at: float | None = None
@@ -76,6 +84,8 @@ class Channel:
             self.versions: Mapping[int, tuple[int, int]] = self._request_versions()
             if security.login is not None:
                 self._authenticate(security.login)
+            if connect_seconds is not None:
+                self._socket.settimeout(timeout_seconds)
         except BrokenPipeError as error:  # of the TLS handshake
             self._socket.close()
             raise ConnectionError(CLOSED) from error

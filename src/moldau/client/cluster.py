@@ -90,12 +90,16 @@ class Cluster:
         properties: Mapping[str, str],
         timeout_seconds: float = CONNECT_SECONDS,
         oauth_cb: OauthCallback | None = None,
+        failover_seconds: float | None = None,
     ) -> None:
+        """`failover_seconds` is how long each of several nodes may take to accept a connection and to answer before the
+        next one is asked; None: `timeout_seconds`, as if there is only one."""
         self.bootstrap = bootstrap
         self.cluster_id: str | None = None
         """None until metadata was read."""
         self._security = security(properties, oauth_cb)
         self._timeout_seconds = timeout_seconds
+        self._failover_seconds = failover_seconds
         self._addresses: dict[int, tuple[str, int]] = {}
         self._channels: dict[int, Channel] = {}
         self._topics: dict[str, Topic] = {}
@@ -133,18 +137,25 @@ class Cluster:
         """Discard the metadata of topics, which may be outdated; the next call requests it again."""
         self._topics.clear()
 
-    def _any_channel(self) -> Channel:
-        """Return a connection to any node that answers: an open one, a bootstrap server, or a known node."""
+    def _any_channel(self, connect_seconds: float | None = None) -> Channel:
+        """Return a connection to any node that answers: an open one, a bootstrap server, or a known node. To connect to
+        each of them may take `connect_seconds`."""
         for channel in self._channels.values():
             if not channel.in_flight:
                 return channel
+        addresses = list(dict.fromkeys(chain(_parse_addresses(self.bootstrap), self._addresses.values())))
+        is_hurried = connect_seconds is None and len(addresses) > 1 and self._failover_seconds is not None
+        seconds = self._failover_seconds if is_hurried else connect_seconds
+        attempts = [(address, seconds) for address in addresses]
         errors: list[str] = []
-        for host, port in chain(_parse_addresses(self.bootstrap), self._addresses.values()):
+        for (host, port), seconds in attempts:
             try:
-                self._channels[NODE_UNKNOWN] = Channel(host, port, self._security, self._timeout_seconds)
+                self._channels[NODE_UNKNOWN] = Channel(host, port, self._security, self._timeout_seconds, seconds)
                 return self._channels[NODE_UNKNOWN]
             except (OSError, MalformedData) as error:
                 errors.append(f"{host}:{port}: {error}")
+                if is_hurried and isinstance(error, TimeoutError) and len(attempts) == len(addresses):
+                    attempts.append(((host, port), None))  # it may only be busy: if no other answers, wait for it
         raise Unreachable(f"No broker answers: {'; '.join(dict.fromkeys(errors))}")
 
     @property
@@ -164,10 +175,10 @@ class Cluster:
         return self._any_channel().ask(key, request, response_type, versions)
 
     def asking_within(self, seconds: float) -> Ask:
-        """Return an `ask_any` whose responses may take this long."""
+        """Return an `ask_any` whose responses may take this long, and a new connection no longer."""
 
         def ask(key: ApiKey, request: Message, response_type: type[M], /) -> M:
-            channel = self._any_channel()
+            channel = self._any_channel(seconds if seconds < self._timeout_seconds else None)
             with channel.waiting(seconds):
                 return channel.ask(key, request, response_type)
 

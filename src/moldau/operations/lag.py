@@ -7,7 +7,7 @@ and unknown if the group has not committed an offset there, or if the record has
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
@@ -103,9 +103,14 @@ def first_timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) ->
     while pending:
         before = dict(pending)
         answered: set[TopicPartition] = set()
+        out_of_range: list[TopicPartition] = []
         for fetched in _fetch(cluster, before):
             answered.add(fetched.partition)
-            _store_timestamp_or_advance(cluster, fetched, pending, timestamps, budget)
+            if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+                out_of_range.append(fetched.partition)
+            else:
+                _store_timestamp_or_advance(fetched, pending, timestamps, budget)
+        _advance_to_starts(cluster, out_of_range, pending)
         if pending == before:  # No partition advanced: the log ended, or the leader returned an error.
             break
         # A leader that failed is not asked again: each round would wait for it.
@@ -113,8 +118,23 @@ def first_timestamps(cluster: Cluster, offsets: Mapping[TopicPartition, int]) ->
     return {partition: timestamp for partition, timestamp in timestamps.items() if timestamp >= 0}
 
 
+def _advance_to_starts(
+    cluster: Cluster, partitions: Sequence[TopicPartition], pending: dict[TopicPartition, int]
+) -> None:
+    """Go on where the logs start now, in partitions whose offset is not in the log; leave out those that end before.
+
+    The responses that say so have been read by then: the next response overwrites the records in them.
+    """
+    if not partitions:
+        return
+    for partition, start in cluster.list_offsets(dict.fromkeys(partitions, EARLIEST)).items():
+        if pending[partition] < start:
+            pending[partition] = start
+        else:
+            del pending[partition]
+
+
 def _store_timestamp_or_advance(
-    cluster: Cluster,
     fetched: FetchedPartition,
     pending: dict[TopicPartition, int],
     timestamps: dict[TopicPartition, int],
@@ -125,13 +145,6 @@ def _store_timestamp_or_advance(
     A response may contain no record at or after the offset, only markers or batches that end before it.
     """
     partition = fetched.partition
-    if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-        start = cluster.list_offsets({partition: EARLIEST})[partition]
-        if pending[partition] < start:
-            pending[partition] = start
-        else:
-            del pending[partition]
-        return
     if fetched.error:
         return
     try:

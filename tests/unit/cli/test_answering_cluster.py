@@ -8,7 +8,8 @@ import pytest
 
 from moldau.cli import connect
 from moldau.cli.cluster.connect import answering_cluster
-from moldau.cli.connect import Broker, CommandFailed
+from moldau.cli.connect import COMPLETION_SECONDS, Broker, CommandFailed
+from moldau.cli.kafka.connection import clients
 from moldau.client import cluster
 
 
@@ -46,8 +47,35 @@ def test_the_client_gets_host_and_port(
 
     monkeypatch.setattr(connect, "first_reachable", lambda *_: given)
     monkeypatch.setattr(cluster, "Cluster", NotingCluster)
-    with answering_cluster(broker):
+    with answering_cluster(Broker(given, {})):
         assert asked == [address]
+
+
+def test_the_client_gets_all_addresses_the_one_that_accepts_connections_first(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker
+) -> None:
+    monkeypatch.setattr(connect, "first_reachable", lambda *_: "two:2")
+    with answering_cluster(Broker("one, SSL://two:2,three:3", {})) as answering:
+        assert answering.bootstrap == "two:2,one:9092,three:3"
+
+
+def test_shell_completion_waits_no_longer_for_one_of_several_brokers(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker
+) -> None:
+    given: list[tuple[object, ...]] = []
+    monkeypatch.setattr(cluster, "Cluster", lambda *arguments: given.append(arguments))
+    broker.cluster(COMPLETION_SECONDS)
+    assert given == [("localhost:9092", {}, COMPLETION_SECONDS, None, COMPLETION_SECONDS)]
+
+
+def test_a_tool_with_a_short_timeout_waits_no_longer_for_one_of_several_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[tuple[object, ...]] = []
+    monkeypatch.setattr(clients, "first_reachable", lambda *_: ("one", 1))
+    monkeypatch.setattr(cluster, "Cluster", lambda *arguments: given.append(arguments))
+    clients.cluster("one:1,two:2", {}, 0.5)
+    assert given == [("one:1,two:2", {}, 0.5, None, 0.5)]
 
 
 def test_the_error_for_a_lost_connection_is_one_line(broker: Broker) -> None:

@@ -94,10 +94,13 @@ def test_offsets_are_not_awaited_for_longer_than_a_connection(brokers: FakeBroke
     assert brokers.waits_s == []
 
 
+@pytest.mark.parametrize("refusal", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE])
 @pytest.mark.usefixtures("no_waiting")
-def test_the_next_leader_is_asked_for_an_offset_and_a_missing_partition_hides_no_other(brokers: FakeBrokers) -> None:
+def test_the_next_leader_is_asked_for_an_offset_and_a_missing_partition_hides_no_other(
+    brokers: FakeBrokers, refusal: ErrorCode
+) -> None:
     brokers.topics["t"] = {0: 1}
-    answers = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+    answers = [refusal, ErrorCode.NONE]
 
     def answer(_: int, request: Any) -> ListOffsetsResponse:
         found = ListOffsetsPartitionResponse(0, answers.pop(0), offset=7)

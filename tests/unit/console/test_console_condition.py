@@ -30,6 +30,7 @@ from moldau.views.definition import view_definition
 from moldau.views.engine import Engine
 from moldau.views.jobs import Matching, ViewFailed
 from moldau.views.parser import TEXT_CHARACTERS_MAX, BadExpression
+from moldau.wire.messages.fetch import AbortedTransaction
 from moldau.wire.records import Record, build_batch
 
 VALUE = {"amount": 120, "customer": {"city": "Praha", "vip": True}, "items": [{"id": 7}], "none": None}
@@ -226,6 +227,23 @@ def test_only_records_from_the_position_to_the_end_are_found() -> None:
     part = fetch(cluster, "t", {0: 14}, partition_bytes=1 << 20, ends={0: 30}, where=Condition("amount > 11", match))[0]
     assert [each.record.offset for each in part.records] == [*range(14, 30)]
     assert (part.seen, part.next_offset) == (16, 30)
+
+
+def test_only_batches_with_records_of_the_search_are_evaluated() -> None:
+    """Those of aborted transactions may be anything: large, slow to evaluate, or damaged."""
+    tasks: list[BatchesTask] = []
+
+    def note(task: BatchesTask) -> Matching | ViewFailed:
+        tasks.append(task)
+        return match(task)
+
+    records = [Record(-1, 0, b"k", b'{"amount": 1}')]
+    aborted = bytes(build_batch(records, producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True))
+    readable = bytes(build_batch([Record(-1, 0, b"k", b'{"amount": %d}' % at) for at in range(5)], base_offset=1))
+    cluster = cast(Cluster, KeptBatches({0: [aborted, readable]}, [AbortedTransaction(5, 0)]))
+    part = fetch(cluster, "t", {0: 0}, partition_bytes=1 << 20, where=Condition("amount < 3", note))[0]
+    assert [each.record.offset for each in part.records] == [1, 2, 3]
+    assert [task.content for task in tasks] == [readable]
 
 
 def test_a_failed_condition_is_an_answer_and_not_a_mistake_of_the_console() -> None:

@@ -165,3 +165,34 @@ def test_records_in_a_format_that_is_not_read_have_no_age_and_others_keep_theirs
 
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     assert first_timestamps(TwoPartitions(), {first: 0, second: 0}) == {second: NOW_MS}
+
+
+def test_the_start_of_a_log_is_asked_for_when_the_records_of_other_partitions_were_read() -> None:
+    """A channel has one buffer: the next response overwrites the records of the one before."""
+    buffer = bytearray(batch_of(NOW_MS))
+    listed: list[list[TopicPartition]] = []
+    deleted, second_deleted, readable = (TopicPartition("t", index) for index in (0, 1, 2))
+
+    class OneBuffer(Moving):
+        def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
+            self._addresses = {1: ("host", 1)}
+            self._topics = {"t": Topic("t", b"", {0: 1, 1: 1, 2: 1})}
+
+        def list_offsets(self, timestamps: Mapping[TopicPartition, int], read_committed: bool = False) -> Offsets:
+            listed.append(list(timestamps))
+            buffer[:] = bytes(len(buffer))
+            return dict.fromkeys(timestamps, 0)
+
+        def channel(self, node_id: int) -> Any:
+            return SimpleNamespace(ask=answer)
+
+    def answer(*_: object) -> FetchResponse:
+        data = [
+            PartitionData(0, error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
+            PartitionData(1, error_code=ErrorCode.OFFSET_OUT_OF_RANGE),
+            PartitionData(2, records=memoryview(buffer)),
+        ]
+        return FetchResponse(responses=[FetchableTopicResponse(b"", "t", data)])
+
+    assert first_timestamps(OneBuffer(), {deleted: 5, second_deleted: 5, readable: 0}) == {readable: NOW_MS}
+    assert listed == [[deleted, second_deleted]]

@@ -30,14 +30,14 @@ def answering_cluster(broker: Broker, answer_seconds: float = ANSWER_SECONDS) ->
     CommandFailed, which is printed as one line.
     """
     cluster = broker.cluster(answer_seconds)
+    reachable = cluster.bootstrap.partition(",")[0]
     try:
         try:
-            with say_when_slow(cluster.bootstrap, answer_seconds):
+            with say_when_slow(reachable, answer_seconds):
                 cluster.nodes()
         except (OSError, MalformedData) as error:
             raise CommandFailed(
-                f"{cluster.bootstrap} accepts connections but does not answer as a Kafka broker ({error});"
-                f" {CHECK_SECURITY}"
+                f"{reachable} accepts connections but does not answer as a Kafka broker ({error}); {CHECK_SECURITY}"
             ) from error
         yield cluster
     except OperationFailed as failed:

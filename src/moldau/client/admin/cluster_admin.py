@@ -59,6 +59,8 @@ TRANSIENT: Final = frozenset(
         ErrorCode.NETWORK_EXCEPTION,
     }
 )
+MOVED: Final = TRANSIENT | {ErrorCode.OFFSET_NOT_AVAILABLE}
+"""Temporary errors of a partition. A new leader has no offset until its followers have fetched from it."""
 Positions = dict[TopicPartition, int | KafkaError]
 """The offset of each partition, or its error."""
 Outcomes = dict[TopicPartition, KafkaError | None]
@@ -165,11 +167,11 @@ class ClusterAdmin:
                 ask({each: value for each, value in arguments.items() if not isinstance(results.get(each), int)})
             )
             for result in results.values():
-                if isinstance(result, KafkaError) and result.code in TRANSIENT:
+                if isinstance(result, KafkaError) and result.code in MOVED:
                     raise _Moved(result.code)
 
         with suppress(_Moved):  # it is among the results
-            self.patiently(attempt)
+            self.cluster.retry(attempt, self.timeout_ms, MOVED)
         return results
 
     # --- leaders and replicas ---------------------------------------------------------------------------------------

@@ -45,9 +45,9 @@ class Condition:
         self.hints = list(dict.fromkeys(_hints(expression, text)))
         """Where the condition is right, and probably means something else than its author."""
 
-    def matching(self, content: memoryview, partition: TopicPartition) -> frozenset[int]:
+    def matching(self, content: bytes, partition: TopicPartition) -> frozenset[int]:
         """Return the offsets of the records in these batches that match."""
-        result = self._match(BatchesTask(self.definition, bytes(content), partition.partition))
+        result = self._match(BatchesTask(self.definition, content, partition.partition))
         if isinstance(result, Matching):
             return frozenset(array("q", result.offsets))
         why = f"where could not be evaluated for {partition}: {result.why}"

@@ -12,7 +12,7 @@ from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
 from moldau.client.decoding import DecodingBudget
 from moldau.client.fetching.batches import malformed
-from moldau.client.fetching.requests import NO_RECORDS, Fetch, FetchedBatch, FetchedPartition, FetchLimits
+from moldau.client.fetching.requests import Fetch, FetchedBatch, FetchedPartition, FetchLimits
 from moldau.console.failures import ApiError
 from moldau.console.records.condition import Condition
 from moldau.console.records.shown import FoundRecord
@@ -33,7 +33,7 @@ class Fetched:
     next_offset: int = 0
     seen: int = 0
     """How many records were decoded."""
-    content: memoryview = NO_RECORDS
+    batches: list[memoryview] = field(default_factory=list)
     """The batches that they were in."""
     bytes: int = 0
     """After decompression."""
@@ -82,7 +82,7 @@ def _matching(fetched: Mapping[int, Fetched], topic: str, where: Condition) -> d
         if part.records:
             if time.monotonic() >= until:
                 continue
-            offsets = where.matching(part.content, TopicPartition(topic, index))
+            offsets = where.matching(b"".join(part.batches), TopicPartition(topic, index))
             part.records = [each for each in part.records if each.record.offset in offsets]
         found[index] = part
     return found
@@ -101,7 +101,7 @@ def _read(fetched: FetchedPartition, end: int | None, budget: DecodingBudget) ->
     if fetched.error:
         message = f"{fetched.partition}: the records at offset {fetched.position} cannot be read: {fetched.error.name}"
         raise KafkaError(fetched.error, message)
-    read, size = Fetched(next_offset=fetched.position), 0
+    read = Fetched(next_offset=fetched.position)
     try:
         for each in fetched.batches():
             if end is not None and each.header.base_offset >= end:
@@ -113,12 +113,12 @@ def _read(fetched: FetchedPartition, end: int | None, budget: DecodingBudget) ->
                 if records is None:  # there is no room for it: the next fetch begins here
                     break
                 read.records += records
+                read.batches.append(each.content)
             read.next_offset = max(read.next_offset, each.header.next_offset)
             read.bytes += budget.bytes - bytes_before or len(each.content)
-            size += len(each.content)
     except MalformedData as error:
         raise ApiError(422, "BAD_RECORDS", f"{fetched.partition} cannot be read: {error}") from error
-    read.seen, read.content = len(read.records), fetched.records[:size]
+    read.seen = len(read.records)
     return read
 
 

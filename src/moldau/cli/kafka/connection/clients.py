@@ -174,7 +174,7 @@ def cluster(bootstrap_servers: str, java_config: Mapping[str, str], timeout_seco
 
     first_reachable(bootstrap_servers)
     normalized = ",".join(f"{host}:{port}" for host, port in addresses(bootstrap_servers))
-    return Cluster(normalized, java_config, timeout_seconds)
+    return Cluster(normalized, java_config, timeout_seconds, None, min(CONNECT_SECONDS, timeout_seconds))
 
 
 def channel(bootstrap_servers: str, java_config: Mapping[str, str]) -> Channel:

@@ -7,6 +7,7 @@ written between two refreshes is missed.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
@@ -23,7 +24,6 @@ REFRESH_SECONDS: Final = 3.0
 
 UNASSIGNED_REFRESH_SECONDS: Final = 0.3
 """How often while no partition is assigned yet: the first metadata request creates the topic, and the next finds it."""
-
 
 TIMEOUT_WHILE_READING_SECONDS: Final = 1.0
 """The timeout of a refresh while partitions are being read: it blocks the reading."""
@@ -58,14 +58,16 @@ class StandaloneConsumer:
 
     def _partitions(self) -> list[tuple[str, int]]:
         topic_name = self._topic if isinstance(self._topic, str) else None
+        if not self._assigned:
+            return self._wanted(_listed_patiently(self._cluster, topic_name), topic_name)
         try:
-            seconds = TIMEOUT_WHILE_READING_SECONDS if self._assigned else ADMIN_SECONDS
-            topics = _listed(self._cluster, topic_name, seconds)
+            topics = _listed(self._cluster, topic_name, TIMEOUT_WHILE_READING_SECONDS)
         except (KafkaError, OSError, MalformedData):
             self._cluster.close()
-            if self._assigned:
-                return []  # Usually no broker answers now; librdkafka reads on when one does.
-            raise
+            return []  # Usually no broker answers now; librdkafka reads on when one does.
+        return self._wanted(topics, topic_name)
+
+    def _wanted(self, topics: Mapping[str, MetadataResponseTopic], topic_name: str | None) -> list[tuple[str, int]]:
         return [
             (name, each.partition_index)
             for name, topic in topics.items()
@@ -91,11 +93,16 @@ def assign_partition(consumer: Consumer, cluster: Cluster, topic: str, index: in
     """Assign one partition; fail if the topic exists but has no such partition."""
     from moldau.client.confluent import TopicPartition
 
-    metadata = _listed(cluster, topic, ADMIN_SECONDS)[topic]
+    metadata = _listed_patiently(cluster, topic)[topic]
     indexes = {each.partition_index for each in metadata.partitions}
     if not metadata.error_code and index not in indexes:
         raise ToolFailed(f"Topic {topic} has no partition {index}; it has {len(indexes)}, counted from 0")
     consumer.assign([TopicPartition(topic, index, offset)])
+
+
+def _listed_patiently(cluster: Cluster, topic: str | None) -> dict[str, MetadataResponseTopic]:
+    """Return the same as `_listed`; a broker that restarts may come back within ADMIN_SECONDS."""
+    return cluster.retry(lambda: _listed(cluster, topic, ADMIN_SECONDS), ADMIN_SECONDS * 1000)
 
 
 def _listed(cluster: Cluster, topic: str | None, seconds: float) -> dict[str, MetadataResponseTopic]:
