@@ -1,7 +1,7 @@
 """The access matrix over the wire, at Apache Kafka and at Moldau: every API × every kind of principal, with the same
 users and ACLs, gives the same error codes.
 
-It needs MOLDAU_TEST_KAFKA_LIBS. `tests/unit/server/test_access_matrix.py` is the same without Apache Kafka.
+It needs MOLDAU_TEST_KAFKA_LIBS. `tests/node/test_access_matrix.py` is the same without Apache Kafka.
 """
 
 from __future__ import annotations
