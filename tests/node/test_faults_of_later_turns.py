@@ -13,7 +13,7 @@ from harness.in_memory_node import InMemoryNode
 
 from moldau.assembly.broker_side import BrokerSide
 from moldau.assembly.controller_side import ControllerSide
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, no_steps
@@ -34,7 +34,7 @@ from moldau.runtime.replication import isr_changes
 from moldau.server.conversation import LongReply
 from moldau.server.handlers import fetch_answer
 from moldau.server.handlers.fetch_answer import FetchAnswer
-from moldau.server.handlers.replies import run_steps
+from moldau.server.handlers.replies import run_steps, steps_when_ready
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 from moldau.wire.log_records.metadata import NoOpRecord
@@ -46,8 +46,9 @@ class Unexpected(Exception):
 
 @pytest.fixture(autouse=True)
 def _first_of_each_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log an error although an earlier test has just caused one like it."""
+    """Log an error although earlier tests have just caused one like it, or many."""
     monkeypatch.setattr(INTERNAL_ERRORS, "_logged", {})
+    monkeypatch.setattr(INTERNAL_ERRORS, "_in_second", 0)
 
 
 class Pass(NamedTuple):
@@ -265,6 +266,40 @@ def test_an_error_in_any_later_step_of_a_request_closes_the_connection(
     assert reply.handled.done
     assert isinstance(reply.value(), MalformedData)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_an_error_in_any_step_after_a_promised_reply_closes_the_connection(
+    step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever completes the reply, such as a coordinator, goes on with those of other clients."""
+    timers, promised = FakeTimers(), Promise[None]()
+
+    def steps(_: None) -> Steps[object]:
+        for _ in range(step):
+            yield
+        raise Unexpected
+
+    reply = steps_when_ready(timers, promised, steps)
+    promised.complete(None)
+    timers.run_soon()
+    assert isinstance(reply.value(), MalformedData)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_a_disk_fault_in_a_later_turn_of_a_request_is_no_error_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    """As in the first turn: the connection is closed, and what the disk refused is logged where that happens."""
+    timers = FakeTimers()
+
+    def steps() -> Steps[object]:
+        yield
+        raise StorageFault("data/a-0", OSError(28, "No space left on device"))
+
+    reply = run_steps(timers, steps())
+    timers.run_soon()
+    assert isinstance(reply, LongReply)
+    assert isinstance(reply.value(), MalformedData)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("step", range(3))
