@@ -304,7 +304,7 @@ class Shard:
         self._records, self._answers = [], []
         for promise in reversed(waiting):
             if not promise.done:  # the machine knows the promises of some answers too
-                promise.complete(KafkaError(code))
+                _answer(promise, KafkaError(code))
 
     # --- loading ------------------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class Shard:
         if promise is None:
             self._become_ready(ErrorCode.NONE)
         else:
-            promise.then(self._become_ready)
+            promise.then(self._own_work.guard(self._become_ready))
 
     def _become_ready(self, code: ErrorCode) -> None:
         if self._is_closed:
@@ -396,10 +396,15 @@ def _total_size(records: Sequence[Record]) -> int:
 
 def _complete(answers: Sequence[Answer]) -> None:
     """Complete the last promise first: of several responses to one connection, the first is then completed last, and
-    one send takes all of them. What a request does with its answer concerns that request alone: an unexpected exception
-    there is logged, and the others get theirs."""
+    one send takes all of them."""
     for waiting, response in reversed(answers):
-        try:
-            waiting.complete(response)
-        except Exception:
-            INTERNAL_ERRORS.log(log, "a request failed after its coordinator had answered")
+        _answer(waiting, response)
+
+
+def _answer(waiting: Promise[Any], response: Any) -> None:
+    """What a request does with its answer concerns that request alone: an unexpected exception there is logged, and the
+    others get theirs."""
+    try:
+        waiting.complete(response)
+    except Exception:
+        INTERNAL_ERRORS.log(log, "a request failed after its coordinator had answered")
