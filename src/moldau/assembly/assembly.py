@@ -252,6 +252,7 @@ class Assembly:
         self._reserve_upkeep.stop()
         if self.broker_side is not None:
             self.broker_side.stop()
+            self.broker_side.release()  # an image may have opened coordinators since the last time
         self.driver.stop()
 
     def halt(self) -> None:
