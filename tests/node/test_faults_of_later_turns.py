@@ -4,6 +4,7 @@ the client is closed. The work is not silently dead."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 from unittest.mock import Mock
 
@@ -20,17 +21,20 @@ from moldau.base.steps import Steps, no_steps
 from moldau.log import store
 from moldau.log.log import Log
 from moldau.log.producers import Producers
+from moldau.metadata.apply import Changes
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.runtime import housekeeping
 from moldau.runtime.broker import leader_lease
 from moldau.runtime.broker.leader_lease import LeaderLease
+from moldau.runtime.coordinators.shard import Shard
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.replication import isr_changes
+from moldau.runtime.replication.fetcher import ReplicaFetcher
 from moldau.server.conversation import LongReply
 from moldau.server.handlers import fetch_answer
 from moldau.server.handlers.fetch_answer import FetchAnswer
@@ -38,6 +42,7 @@ from moldau.server.handlers.replies import run_steps, steps_when_ready
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 from moldau.wire.log_records.metadata import NoOpRecord
+from moldau.wire.messages.fetch import FetchResponse
 
 
 class Unexpected(Exception):
@@ -151,6 +156,20 @@ def commit_a_long_decision(node: InMemoryNode) -> None:
     committed.committed(node.assembly.driver.high_watermark)
 
 
+def load_a_coordinator(node: InMemoryNode) -> None:
+    partition, shards = node.partition("a"), broker(node).groups.shards
+    shard = Shard(partition, shards._new_machine(partition), node.clock, node.assembly._world.own_work(), pytest.fail)
+    shard.load(node.timers.soon, pytest.fail)
+
+
+def follower(node: InMemoryNode, response: Promise[Any]) -> ReplicaFetcher:
+    """Return what fetches from another node, which answers with this."""
+    peer = Mock()
+    peer.to.return_value.ask.return_value = response
+    parts = replace(broker(node)._fetchers._parts, peers=peer, address=lambda _: ("other", 9092))
+    return ReplicaFetcher(2, parts)
+
+
 OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
     "retention": lambda node: broker(node).housekeeping.retain(at_once, pytest.fail),
     "flush": lambda node: broker(node).housekeeping.flush_by_time(),
@@ -162,6 +181,9 @@ OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
     "offsets of groups": lambda node: broker(node).groups.expire_offsets(),
     "transactional ids": lambda node: broker(node).transactions.expire(),
     "new topics": lambda node: broker(node).groups.shards.run(no_steps(None)),
+    "loading of a coordinator": load_a_coordinator,
+    "fetched records": lambda node: follower(node, Promise())._on_response(FetchResponse()),
+    "offsets of a leader": lambda node: follower(node, Promise())._on_leader_offsets({}),
     "decision": decide_long,
     "committed metadata": commit_a_long_decision,
 }
@@ -199,6 +221,29 @@ def tick(node: InMemoryNode) -> None:
     node.timers.advance(3_600_000)
 
 
+def fetch_in_vain(node: InMemoryNode) -> None:
+    response = Promise[Any]()
+    follower(node, response).add(node.partition("a"))
+    node.timers.run_soon()
+    response.complete(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+
+
+def lay_out(node: InMemoryNode) -> None:
+    """As a large change, whose files a thread creates."""
+    layout, prepared = broker(node)._chunked_layout, Promise[None]()
+    files = Mock(**{"needs_files.return_value": True, "prepare.return_value": prepared})
+    layout._listener, layout._new_files = Mock(), files
+    layout._pending["a", 0] = None
+    layout._schedule()
+    node.timers.run_soon()
+    prepared.complete(None)
+
+
+def add_a_topic(node: InMemoryNode) -> None:
+    broker(node).groups.on_image(node.current.image, Changes({"a": {0}}))
+    node.timers.run_soon()
+
+
 def answer_heartbeats_no_more(node: InMemoryNode) -> None:
     node.clock.move(60_000)
     controller(node).duties._fencing_ms = node.clock.monotonic_ms()
@@ -209,6 +254,11 @@ CALLS: dict[str, tuple[str, Callable[[InMemoryNode], object]]] = {
     "check of leaders": ("moldau.runtime.controller.duties.decide_unclean_elections", tick),
     "balance": ("moldau.runtime.controller.duties.decide_balance", tick),
     "fencing": ("moldau.runtime.controller.duties.decide_fence_stale", answer_heartbeats_no_more),
+    "fetch of a follower": ("moldau.runtime.replication.fetcher.ReplicaFetcher._fail_all", fetch_in_vain),
+    "turn of a layout": ("moldau.runtime.broker.chunked_layout.ChunkedLayout._defer_if_new", lay_out),
+    "prepared files": ("moldau.runtime.broker.chunked_layout.ChunkedLayout._on_prepared", lay_out),
+    "topics of groups": ("moldau.coordinator.group.topic_changes.TopicChanges.of", add_a_topic),
+    "patterns of groups": ("moldau.runtime.coordinators.new_topics.NewTopics.on_changes", add_a_topic),
     "tokens": ("moldau.runtime.controller.delegation_tokens.decide_remove_expired_tokens", tick),
     "timer of the quorum": ("moldau.raft.machine.Quorum.poll", lambda node: node.assembly.driver._poll()),
     "flush of the quorum": ("moldau.raft.machine.Quorum.flushed", lambda node: node.assembly.driver.flushed()),
@@ -223,6 +273,8 @@ CALLS: dict[str, tuple[str, Callable[[InMemoryNode], object]]] = {
 def test_an_error_in_a_timer_of_own_work_stops_the_node(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     function, start = CALLS[name]
     node = InMemoryNode(static={"delegation.token.secret.key": "secret"}).start()
+    node.create_topic("a", 3)
+    node.settle()
     monkeypatch.setattr(function, fail)
     start(node)
     assert {type(fault) for fault in node.faults} == {Unexpected}

@@ -20,7 +20,7 @@ from moldau.log.segment import Segment
 from moldau.log.validate import Origin
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
-from moldau.replica.partition import ACKS_LEADER
+from moldau.replica.partition import ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard import DEADLINE_RETRY_MS
 from moldau.runtime.coordinators.shard_replay import replay_log
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS, Shards
@@ -537,6 +537,18 @@ def test_a_request_that_fails_with_its_answer_keeps_no_other_from_its_own(is_com
         world.shards.close(ErrorCode.NOT_COORDINATOR)
     assert [first.done, last.done] == [True, True]
     assert world.node.faults == []
+
+
+def test_a_fault_of_the_log_stops_the_node_and_answers_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    world = World()
+    wrote = world.write("a")
+    monkeypatch.setattr(Partition, "append", fail)
+    world.node.timers.run_soon()
+    assert wrote.value().code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [str(fault) for fault in world.node.faults] == ["a fault of ours"]
 
 
 def test_a_fault_when_the_replayed_records_are_committed_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
