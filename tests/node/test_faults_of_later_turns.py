@@ -339,6 +339,21 @@ def test_an_error_in_any_step_after_a_promised_reply_closes_the_connection(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
+def test_an_error_of_whoever_gets_the_reply_of_a_long_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    timers = FakeTimers()
+
+    def steps() -> Steps[str]:
+        yield
+        return "done"
+
+    reply = run_steps(timers, steps())
+    assert isinstance(reply, LongReply)
+    reply.then(fail)
+    timers.run_soon()
+    assert reply.value() == "done"
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
 def test_a_disk_fault_in_a_later_turn_of_a_request_is_no_error_of_ours(caplog: pytest.LogCaptureFixture) -> None:
     """As in the first turn: the connection is closed, and what the disk refused is logged where that happens."""
     timers = FakeTimers()

@@ -157,10 +157,11 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
     long_reply = LongReply()
 
     def on_fault(fault: Exception) -> None:
+        error = closing_error(fault, f"{name_of(steps)} failed in a later turn")
         if not long_reply.handled.done:
             long_reply.handled.complete(None)
         if not long_reply.done:
-            long_reply.complete(closing_error(fault, f"{name_of(steps)} failed in a later turn"))
+            long_reply.complete(error)
 
     _MeasuredWork(long_reply, timers.soon, steps, partial(complete_long, long_reply), on_fault).go_on_after(awaited)
     return long_reply
