@@ -300,6 +300,28 @@ def test_an_error_in_any_step_of_a_decision_is_answered(step: int, caplog: pytes
     assert [record.getMessage() for record in caplog.records] == ["a decision of the controller failed"]
 
 
+@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not the leader any more"])
+def test_an_error_of_whoever_gets_a_decision_for_a_request_is_logged_alone(
+    is_committed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = InMemoryNode().start()
+    first, bad, last = (node.controller.submit(lambda _: Decision("done", [NoOpRecord()])) for _ in range(3))
+    bad.then(fail)
+    if is_committed:
+        node.flush()
+    else:
+        node.controller.no_longer_leading()
+    assert [first.done, last.done, node.faults] == [True, True, []]
+    assert [record.getMessage() for record in caplog.records] == ["a request failed after the controller had answered"]
+
+
+def test_an_error_in_what_a_controller_does_with_its_own_decision_stops_the_node() -> None:
+    node = InMemoryNode().start()
+    node.controller.submit_own(lambda _: Decision("done", [NoOpRecord()])).then(fail)
+    node.flush()
+    assert [type(fault) for fault in node.faults] == [Unexpected]
+
+
 @pytest.mark.parametrize("step", range(1, 4))
 def test_an_error_in_any_later_step_of_a_request_closes_the_connection(
     step: int, caplog: pytest.LogCaptureFixture
