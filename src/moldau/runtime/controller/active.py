@@ -28,7 +28,7 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.internal_errors import INTERNAL_ERRORS, complete_alone
 from moldau.runtime.own_work import OwnWork
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 
@@ -244,9 +244,4 @@ def _answer_fault(answer: Promise[Any], fault: Exception) -> None:
 
 
 def _answer(answer: Promise[Any], response: Any) -> None:
-    """What a request does with its answer concerns that request alone: an unexpected exception there is logged, and the
-    others get theirs."""
-    try:
-        answer.complete(response)
-    except Exception:
-        INTERNAL_ERRORS.log(log, "a request failed after the controller had answered")
+    complete_alone(answer, response, log, "the controller")

@@ -15,7 +15,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
 from moldau.client.peers import Peer, Peers
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.internal_errors import complete_alone
 from moldau.runtime.own_work import OwnWork
 from moldau.security.principal_data import principal_bytes
 from moldau.security.principals import Client
@@ -182,11 +182,8 @@ class ControllerChannel:
         concerns that request alone. The connection that brings the answer has no part in it."""
         if pending.version is None:
             self._own_work.guard(pending.answer.complete)(response)
-            return
-        try:
-            pending.answer.complete(response)
-        except Exception:
-            INTERNAL_ERRORS.log(log, "a request failed after the controller had answered")
+        else:
+            complete_alone(pending.answer, response, log, "the controller")
 
 
 def _envelope(pending: _PendingRequest, version: int) -> EnvelopeRequest:

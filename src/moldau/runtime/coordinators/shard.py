@@ -29,7 +29,7 @@ from moldau.coordinator.machine import UNWRITABLE, Answer, CoordinatorRecord, Ou
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.internal_errors import complete_alone
 from moldau.runtime.own_work import OwnWork
 from moldau.wire.batch import BATCH_HEADER_BYTES
 from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
@@ -304,7 +304,7 @@ class Shard:
         self._records, self._answers = [], []
         for promise in reversed(waiting):
             if not promise.done:  # the machine knows the promises of some answers too
-                _answer(promise, KafkaError(code))
+                complete_alone(promise, KafkaError(code), log, "its coordinator")
 
     # --- loading ------------------------------------------------------------------------------------------------
 
@@ -398,13 +398,4 @@ def _complete(answers: Sequence[Answer]) -> None:
     """Complete the last promise first: of several responses to one connection, the first is then completed last, and
     one send takes all of them."""
     for waiting, response in reversed(answers):
-        _answer(waiting, response)
-
-
-def _answer(waiting: Promise[Any], response: Any) -> None:
-    """What a request does with its answer concerns that request alone: an unexpected exception there is logged, and the
-    others get theirs."""
-    try:
-        waiting.complete(response)
-    except Exception:
-        INTERNAL_ERRORS.log(log, "a request failed after its coordinator had answered")
+        complete_alone(waiting, response, log, "its coordinator")
