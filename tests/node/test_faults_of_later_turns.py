@@ -4,6 +4,7 @@ the client is closed. The work is not silently dead."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 from unittest.mock import Mock
 
@@ -13,31 +14,35 @@ from harness.in_memory_node import InMemoryNode
 
 from moldau.assembly.broker_side import BrokerSide
 from moldau.assembly.controller_side import ControllerSide
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, no_steps
 from moldau.log import store
 from moldau.log.log import Log
 from moldau.log.producers import Producers
+from moldau.metadata.apply import Changes
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.runtime import housekeeping
 from moldau.runtime.broker import leader_lease
 from moldau.runtime.broker.leader_lease import LeaderLease
+from moldau.runtime.coordinators.shard import Shard
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.replication import isr_changes
+from moldau.runtime.replication.fetcher import ReplicaFetcher
 from moldau.server.conversation import LongReply
 from moldau.server.handlers import fetch_answer
 from moldau.server.handlers.fetch_answer import FetchAnswer
-from moldau.server.handlers.replies import run_steps
+from moldau.server.handlers.replies import run_steps, steps_when_ready
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 from moldau.wire.log_records.metadata import NoOpRecord
+from moldau.wire.messages.fetch import FetchResponse
 
 
 class Unexpected(Exception):
@@ -46,8 +51,9 @@ class Unexpected(Exception):
 
 @pytest.fixture(autouse=True)
 def _first_of_each_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Log an error although an earlier test has just caused one like it."""
+    """Log an error although earlier tests have just caused one like it, or many."""
     monkeypatch.setattr(INTERNAL_ERRORS, "_logged", {})
+    monkeypatch.setattr(INTERNAL_ERRORS, "_in_second", 0)
 
 
 class Pass(NamedTuple):
@@ -150,6 +156,20 @@ def commit_a_long_decision(node: InMemoryNode) -> None:
     committed.committed(node.assembly.driver.high_watermark)
 
 
+def load_a_coordinator(node: InMemoryNode) -> None:
+    partition, shards = node.partition("a"), broker(node).groups.shards
+    shard = Shard(partition, shards._new_machine(partition), node.clock, node.assembly._world.own_work(), pytest.fail)
+    shard.load(node.timers.soon, pytest.fail)
+
+
+def follower(node: InMemoryNode, response: Promise[Any]) -> ReplicaFetcher:
+    """Return what fetches from another node, which answers with this."""
+    peer = Mock()
+    peer.to.return_value.ask.return_value = response
+    parts = replace(broker(node)._fetchers._parts, peers=peer, address=lambda _: ("other", 9092))
+    return ReplicaFetcher(2, parts)
+
+
 OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
     "retention": lambda node: broker(node).housekeeping.retain(at_once, pytest.fail),
     "flush": lambda node: broker(node).housekeeping.flush_by_time(),
@@ -161,6 +181,9 @@ OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
     "offsets of groups": lambda node: broker(node).groups.expire_offsets(),
     "transactional ids": lambda node: broker(node).transactions.expire(),
     "new topics": lambda node: broker(node).groups.shards.run(no_steps(None)),
+    "loading of a coordinator": load_a_coordinator,
+    "fetched records": lambda node: follower(node, Promise())._on_response(FetchResponse()),
+    "offsets of a leader": lambda node: follower(node, Promise())._on_leader_offsets({}),
     "decision": decide_long,
     "committed metadata": commit_a_long_decision,
 }
@@ -198,6 +221,29 @@ def tick(node: InMemoryNode) -> None:
     node.timers.advance(3_600_000)
 
 
+def fetch_in_vain(node: InMemoryNode) -> None:
+    response = Promise[Any]()
+    follower(node, response).add(node.partition("a"))
+    node.timers.run_soon()
+    response.complete(KafkaError(ErrorCode.NETWORK_EXCEPTION))
+
+
+def lay_out(node: InMemoryNode) -> None:
+    """As a large change, whose files a thread creates."""
+    layout, prepared = broker(node)._chunked_layout, Promise[None]()
+    files = Mock(**{"needs_files.return_value": True, "prepare.return_value": prepared})
+    layout._listener, layout._new_files = Mock(), files
+    layout._pending["a", 0] = None
+    layout._schedule()
+    node.timers.run_soon()
+    prepared.complete(None)
+
+
+def add_a_topic(node: InMemoryNode) -> None:
+    broker(node).groups.on_image(node.current.image, Changes({"a": {0}}))
+    node.timers.run_soon()
+
+
 def answer_heartbeats_no_more(node: InMemoryNode) -> None:
     node.clock.move(60_000)
     controller(node).duties._fencing_ms = node.clock.monotonic_ms()
@@ -208,6 +254,11 @@ CALLS: dict[str, tuple[str, Callable[[InMemoryNode], object]]] = {
     "check of leaders": ("moldau.runtime.controller.duties.decide_unclean_elections", tick),
     "balance": ("moldau.runtime.controller.duties.decide_balance", tick),
     "fencing": ("moldau.runtime.controller.duties.decide_fence_stale", answer_heartbeats_no_more),
+    "fetch of a follower": ("moldau.runtime.replication.fetcher.ReplicaFetcher._fail_all", fetch_in_vain),
+    "turn of a layout": ("moldau.runtime.broker.chunked_layout.ChunkedLayout._defer_if_new", lay_out),
+    "prepared files": ("moldau.runtime.broker.chunked_layout.ChunkedLayout._on_prepared", lay_out),
+    "topics of groups": ("moldau.coordinator.group.topic_changes.TopicChanges.of", add_a_topic),
+    "patterns of groups": ("moldau.runtime.coordinators.new_topics.NewTopics.on_changes", add_a_topic),
     "tokens": ("moldau.runtime.controller.delegation_tokens.decide_remove_expired_tokens", tick),
     "timer of the quorum": ("moldau.raft.machine.Quorum.poll", lambda node: node.assembly.driver._poll()),
     "flush of the quorum": ("moldau.raft.machine.Quorum.flushed", lambda node: node.assembly.driver.flushed()),
@@ -222,6 +273,8 @@ CALLS: dict[str, tuple[str, Callable[[InMemoryNode], object]]] = {
 def test_an_error_in_a_timer_of_own_work_stops_the_node(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     function, start = CALLS[name]
     node = InMemoryNode(static={"delegation.token.secret.key": "secret"}).start()
+    node.create_topic("a", 3)
+    node.settle()
     monkeypatch.setattr(function, fail)
     start(node)
     assert {type(fault) for fault in node.faults} == {Unexpected}
@@ -247,6 +300,28 @@ def test_an_error_in_any_step_of_a_decision_is_answered(step: int, caplog: pytes
     assert [record.getMessage() for record in caplog.records] == ["a decision of the controller failed"]
 
 
+@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not the leader any more"])
+def test_an_error_of_whoever_gets_a_decision_for_a_request_is_logged_alone(
+    is_committed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = InMemoryNode().start()
+    first, bad, last = (node.controller.submit(lambda _: Decision("done", [NoOpRecord()])) for _ in range(3))
+    bad.then(fail)
+    if is_committed:
+        node.flush()
+    else:
+        node.controller.no_longer_leading()
+    assert [first.done, last.done, node.faults] == [True, True, []]
+    assert [record.getMessage() for record in caplog.records] == ["a request failed after the controller had answered"]
+
+
+def test_an_error_in_what_a_controller_does_with_its_own_decision_stops_the_node() -> None:
+    node = InMemoryNode().start()
+    node.controller.submit_own(lambda _: Decision("done", [NoOpRecord()])).then(fail)
+    node.flush()
+    assert [type(fault) for fault in node.faults] == [Unexpected]
+
+
 @pytest.mark.parametrize("step", range(1, 4))
 def test_an_error_in_any_later_step_of_a_request_closes_the_connection(
     step: int, caplog: pytest.LogCaptureFixture
@@ -265,6 +340,55 @@ def test_an_error_in_any_later_step_of_a_request_closes_the_connection(
     assert reply.handled.done
     assert isinstance(reply.value(), MalformedData)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_an_error_in_any_step_after_a_promised_reply_closes_the_connection(
+    step: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever completes the reply, such as a coordinator, goes on with those of other clients."""
+    timers, promised = FakeTimers(), Promise[None]()
+
+    def steps(_: None) -> Steps[object]:
+        for _ in range(step):
+            yield
+        raise Unexpected
+
+    reply = steps_when_ready(timers, promised, steps)
+    promised.complete(None)
+    timers.run_soon()
+    assert isinstance(reply.value(), MalformedData)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_an_error_of_whoever_gets_the_reply_of_a_long_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    timers = FakeTimers()
+
+    def steps() -> Steps[str]:
+        yield
+        return "done"
+
+    reply = run_steps(timers, steps())
+    assert isinstance(reply, LongReply)
+    reply.then(fail)
+    timers.run_soon()
+    assert reply.value() == "done"
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_a_disk_fault_in_a_later_turn_of_a_request_is_no_error_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    """As in the first turn: the connection is closed, and what the disk refused is logged where that happens."""
+    timers = FakeTimers()
+
+    def steps() -> Steps[object]:
+        yield
+        raise StorageFault("data/a-0", OSError(28, "No space left on device"))
+
+    reply = run_steps(timers, steps())
+    timers.run_soon()
+    assert isinstance(reply, LongReply)
+    assert isinstance(reply.value(), MalformedData)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("step", range(3))

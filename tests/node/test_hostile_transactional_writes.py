@@ -192,6 +192,26 @@ def test_a_write_waiting_for_the_coordinator_is_not_appended_to_a_recreated_topi
     assert error_codes(sent) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
+@pytest.mark.parametrize("is_long", [False, True], ids=["short", "long"])
+def test_a_verified_write_that_fails_here_closes_its_connection_and_no_other(
+    one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch, is_long: bool
+) -> None:
+    """The coordinator answers for several writes at once: the others get their answers, and none waits forever."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    verified: Promise[None] = Promise()
+    producer = one_node.init("tx")
+    monkeypatch.setattr(TransactionGate, "verify", lambda *_: verified)
+    monkeypatch.setattr(produce, "is_long", lambda _: is_long)
+    sent = one_node.begin_write("tx", producer)
+    monkeypatch.setattr(produce.Produce, "_append", fail)
+    with pytest.raises(AssertionError, match="failed here"):  # so the harness reports what it closes
+        verified.complete(None)
+    assert sent.is_waiting
+
+
 def test_the_bytes_of_writes_that_wait_for_their_coordinator_are_bounded(
     one_node: TransactionalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -692,3 +692,30 @@ def test_a_cleaning_is_logged_with_its_counts(harness: CleanerHarness, caplog: p
         harness.settle()
     assert "t-0: cleaned from offset 0 to 3" in caplog.text
     assert "2 of 3 records kept" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "moldau.log.compaction.cleaning_job",
+        "moldau.runtime.cleaning.cleaner.Round.is_wanted",
+        "moldau.log.compaction.begin_swap",
+        "moldau.log.cleaning.swap.SwapWork.rename_next",
+        "moldau.runtime.cleaning.cleaner.LogCleaner._replace",
+        "moldau.log.compaction.replace_next",
+        "moldau.log.compaction.finish_swap",
+    ],
+)
+def test_a_fault_in_any_step_of_a_cleaning_stops_the_node(
+    harness: CleanerHarness, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Without that, no log would be cleaned any more."""
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError("a fault of ours")
+
+    harness.create_topic("t")
+    two_dirty_segments(harness)
+    monkeypatch.setattr(step, property(fail) if step.endswith("is_wanted") else fail)
+    harness.settle(1)
+    assert {str(fault) for fault in harness.node.faults} == {"a fault of ours"}

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 from harness.in_memory_node import InMemoryNode
+from harness.raised_faults import own_work
 
 from moldau.assembly.assembly import METADATA
 from moldau.base.errors import StorageFault
@@ -18,6 +19,7 @@ from moldau.raft.snapshots import SnapshotId
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.runtime.quorum.metadata_log import SnapshotWork
 from moldau.runtime.quorum.snapshots import MetadataSnapshots
+from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 
 LIMIT = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
@@ -93,7 +95,7 @@ class ShrinkingLog:
 
 def test_growth_counts_from_zero_after_a_received_snapshot_has_replaced_the_log() -> None:
     quorum = ShrinkingLog()
-    snapshots = MetadataSnapshots(cast(QuorumDriver, quorum), 100, at_once, lambda fault: None)
+    snapshots = MetadataSnapshots(cast(QuorumDriver, quorum), 100, at_once, own_work(FakeTimers()))
     for quorum.size_bytes in (90, 180, 270, 10, 90, 110):
         snapshots.on_image(MetadataImage(), Changes())
     assert quorum.attempts == [180, 110]

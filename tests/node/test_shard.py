@@ -20,7 +20,7 @@ from moldau.log.segment import Segment
 from moldau.log.validate import Origin
 from moldau.log.walk import walk_headers
 from moldau.metadata.apply import Changes
-from moldau.replica.partition import ACKS_LEADER
+from moldau.replica.partition import ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard import DEADLINE_RETRY_MS
 from moldau.runtime.coordinators.shard_replay import replay_log
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS, Shards
@@ -521,6 +521,52 @@ def test_a_failed_shard_is_closed_once() -> None:
     world.node.files.bytes_left = None
     world.node.delete_topic(TOPIC)
     assert [each.value().code for each in (lost, parked)] == [ErrorCode.NOT_COORDINATOR] * 2
+
+
+@pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "closed"])
+def test_a_request_that_fails_with_its_answer_keeps_no_other_from_its_own(is_committed: bool) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    world = World()
+    first, bad, last = (world.write(text) for text in "abc")
+    bad.then(fail)
+    if is_committed:
+        world.node.timers.run_soon()
+    else:
+        world.shards.close(ErrorCode.NOT_COORDINATOR)
+    assert [first.done, last.done] == [True, True]
+    assert world.node.faults == []
+
+
+def test_a_fault_of_the_log_stops_the_node_and_answers_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    world = World()
+    wrote = world.write("a")
+    monkeypatch.setattr(Partition, "append", fail)
+    world.node.timers.run_soon()
+    assert wrote.value().code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert [str(fault) for fault in world.node.faults] == ["a fault of ours"]
+
+
+def test_a_fault_when_the_replayed_records_are_committed_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever brings the commit has no part in it: a flush, or the fetch of a follower."""
+
+    def fail(_: Notebook) -> None:
+        raise RuntimeError("a fault of ours")
+
+    world = World(flush_messages="1")
+    world.write("not on disk yet")
+    world.node.timers.run_soon()
+    loading = World.__new__(World)
+    loading.node, loading.shards = world.node, shards_of(world.node)
+    monkeypatch.setattr(Notebook, "loaded", fail)
+    loading.shards.on_image(world.node.current.image, Changes({TOPIC: {0}}))
+    world.node.timers.run_soon()
+    world.node.flush()
+    assert [str(fault) for fault in world.node.faults] == ["a fault of ours"]
 
 
 def test_an_answer_that_is_also_parked_in_the_machine_is_given_once() -> None:

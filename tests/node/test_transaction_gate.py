@@ -260,3 +260,18 @@ def test_a_later_batch_is_not_written_before_one_whose_verification_failed() -> 
     again = gate.ask()
     gate.answer()
     assert gate.append_error(again) is ErrorCode.NONE
+
+
+def test_a_write_that_fails_when_it_is_verified_does_not_hold_up_the_next_one_of_its_transaction() -> None:
+    def fail(_: None) -> None:
+        raise RuntimeError("a fault of ours")
+
+    setup = GateSetup()
+    first, second = setup.ask(), setup.ask(sequence=1)
+    assert first.verified is not None
+    first.verified.then(fail)
+    later = setup.coordinator.questions.pop()
+    later.complete({})
+    assert not second.is_done, "in order"
+    setup.answer()
+    assert second.is_done

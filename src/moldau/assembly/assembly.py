@@ -146,7 +146,7 @@ class Assembly:
         self.driver.add_listener(committed if self.controller_side is None else self.controller_side.controller)
         self.driver.add_listener(self)
         snapshots = MetadataSnapshots(
-            self.driver, settings.quorum.bytes_between_snapshots, world.run_in_thread, world.on_fault
+            self.driver, settings.quorum.bytes_between_snapshots, world.run_in_thread, world.own_work()
         )
         self.current.add_listener(snapshots.on_image)
         if self.controller_side is not None:
@@ -252,6 +252,7 @@ class Assembly:
         self._reserve_upkeep.stop()
         if self.broker_side is not None:
             self.broker_side.stop()
+            self.broker_side.release()  # an image may have opened coordinators since the last time
         self.driver.stop()
 
     def halt(self) -> None:

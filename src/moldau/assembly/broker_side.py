@@ -422,6 +422,9 @@ class BrokerSide:
         self.housekeeping.stop()
         self._chunked_layout.stop()
         self._finish_some(sys.maxsize)
+        # A long request whose client has gone may have turns left, and the logs are about to be closed.
+        for partition in self.partitions.all():
+            partition.withhold()
 
     def _topic_configs(self, image: MetadataImage, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """All configs of a topic with these overrides, as texts."""

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
+
+from moldau.base.promise import Promise
 
 REPEAT_S: Final = 10.0
 PER_SECOND_MAX: Final = 10
@@ -72,3 +74,12 @@ def _raised_at(traceback: TracebackType | None) -> tuple[str, int]:
 
 INTERNAL_ERRORS: Final = InternalErrors()
 """Of this process: it writes one log."""
+
+
+def complete_alone(waiting: Promise[Any], value: Any, log: logging.Logger, who: str) -> None:
+    """Complete the promise of one of many requests. What the request does with the value concerns it alone: an
+    unexpected exception there is logged, and the others get theirs."""
+    try:
+        waiting.complete(value)
+    except Exception:
+        INTERNAL_ERRORS.log(log, "a request failed after %s had answered", who)

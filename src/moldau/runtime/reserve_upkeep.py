@@ -7,11 +7,12 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.clock import Clock, Timer
 from moldau.base.errors import StorageFault
 from moldau.base.ports import RunInThread
 from moldau.log.reserve import Reserve
 from moldau.runtime.fault_log import FaultLog
+from moldau.runtime.own_work import OwnWork
 
 log = logging.getLogger("moldau.housekeeping")
 LOOK_MS: Final = 5_000
@@ -19,10 +20,10 @@ NOT_FILLED: Final = "the reserve is not filled, retried later"
 
 
 class ReserveUpkeep:
-    def __init__(self, reserve: Reserve, run_in_thread: RunInThread, timers: Timers, clock: Clock) -> None:
+    def __init__(self, reserve: Reserve, run_in_thread: RunInThread, own_work: OwnWork, clock: Clock) -> None:
         self._reserve = reserve
         self._run_in_thread = run_in_thread
-        self._timers = timers
+        self._own_work = own_work
         self._report = FaultLog(log.warning, clock)
         self._timer: Timer | None = None
         self._is_stopped = False
@@ -43,11 +44,11 @@ class ReserveUpkeep:
 
     def _look_later(self) -> None:
         if not self._is_stopped:
-            self._timer = self._timers.after_ms(LOOK_MS, self._look)
+            self._timer = self._own_work.after_ms(LOOK_MS, self._look)
 
     def _look(self) -> None:
         if self._reserve.is_short:
-            self._run_in_thread(self._reserve.fill).then(self._filled)
+            self._run_in_thread(self._reserve.fill).then(self._own_work.guard(self._filled))
         else:
             self._look_later()
 

@@ -10,6 +10,8 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
 from moldau.runtime.controller.channel import ControllerChannel
+from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.own_work import OwnWork
 from moldau.security.principals import Client, Principal
 from moldau.server.apis import forwarded_handler
 from moldau.server.handler import Caller
@@ -60,7 +62,9 @@ class ChannelHarness:
         self.local_requests: list[ApiKey] = []
         self.is_leader = False
         self.address: tuple[str, int] | None = THERE
-        self.channel = ControllerChannel(self, self.local, self, self.timers.clock, self.timers)
+        self.faults: list[Exception] = []
+        own_work = OwnWork(self.timers, self.faults.append)
+        self.channel = ControllerChannel(self, self.local, self, self.timers.clock, own_work)
 
     def to(self, host: str, port: int, purpose: str) -> RecordingPeer:
         return RecordingPeer((host, port), purpose, self.sent)
@@ -87,6 +91,31 @@ def test_a_local_leader_needs_no_connection(harness: ChannelHarness) -> None:
     harness.is_leader = True
     assert harness.heartbeat().done
     assert (harness.local_requests, harness.sent) == ([ApiKey.BROKER_HEARTBEAT], [])
+
+
+def fail(_: object) -> None:
+    raise RuntimeError("a fault of ours")
+
+
+def test_a_fault_in_what_a_broker_does_with_its_own_answer_stops_it(harness: ChannelHarness) -> None:
+    """The connection that brings the answer has no part in it, and the broker would send no further heartbeat."""
+    harness.heartbeat().then(fail)
+    harness.sent[0].answer.complete(BrokerHeartbeatResponse())
+    assert [str(fault) for fault in harness.faults] == ["a fault of ours"]
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["answered", "given up"])
+def test_a_fault_in_what_a_request_does_with_its_answer_concerns_that_request_alone(
+    harness: ChannelHarness, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    monkeypatch.setattr(INTERNAL_ERRORS, "_logged", {})
+    harness.address = None if is_late else THERE
+    harness.channel.forward(ApiKey.CREATE_TOPICS, CreateTopicsRequest(), 7, None, 10 * RETRY_DELAY_MS).then(fail)
+    for sent in harness.sent:
+        sent.answer.complete(KafkaError(ErrorCode.UNSUPPORTED_VERSION))
+    harness.timers.advance(10 * RETRY_DELAY_MS)
+    assert harness.faults == []
+    assert "a request failed after the controller had answered" in caplog.text
 
 
 def test_a_remote_leader_is_asked_over_a_connection(harness: ChannelHarness) -> None:

@@ -20,6 +20,7 @@ from moldau.runtime.broker.disk_room import (
     ROOM_PIECES,
     DiskRoom,
 )
+from moldau.runtime.own_work import OwnWork
 from moldau.testing.clock import FakeTimers
 from moldau.testing.files import MemoryFiles
 from moldau.testing.ports import at_once
@@ -38,13 +39,14 @@ class Disk:
         self.reported: list[str] = []
         self.said: list[bool] = []
         self.probes = 0
+        self.faults: list[Exception] = []
         self.room = DiskRoom(
             lambda what, _: self.reported.append(what),
             self.files,
             "data",
             lambda: self.space,
             self.run,
-            self.timers,
+            OwnWork(self.timers, self.faults.append),
             self.said.append,
         )
 
@@ -192,3 +194,17 @@ def test_both_changes_are_logged(disk: Disk, caplog: pytest.LogCaptureFixture) -
         "brokers that can write take over, if there are any"
     )
     assert accepting == "the disk accepts writes again: this broker catches up and may lead"
+
+
+def test_a_fault_after_an_attempt_stops_the_node(disk: Disk) -> None:
+    """Without another attempt, the broker would never lead again."""
+
+    def fail(_: bool) -> None:
+        raise RuntimeError("a fault of ours")
+
+    done: Promise[StorageFault | None] = Promise()
+    disk.room._on_change, disk.room._run_in_thread = fail, lambda _: done
+    disk.refuse()
+    disk.pass_ms(FIRST_PROBE_MS)
+    done.complete(fault())
+    assert [str(fault) for fault in disk.faults] == ["a fault of ours"]

@@ -12,6 +12,7 @@ from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators import marker_sender
 from moldau.runtime.coordinators.marker_sender import MarkerSender
+from moldau.runtime.own_work import OwnWork
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import request_frame
@@ -32,7 +33,9 @@ class SenderHarness:
         self.timers = FakeTimers()
         self.written: list[TransactionMarkers] = []
         self.is_ours = True
-        self.sender = MarkerSender(self.current, self.brokers, self.timers, self.written.append, lambda _: self.is_ours)
+        self.faults: list[Exception] = []
+        own_work = OwnWork(self.timers, self.faults.append)
+        self.sender = MarkerSender(self.current, self.brokers, own_work, self.written.append, lambda _: self.is_ours)
 
     def send(self, name: str, *partitions: tuple[str, int], producer_id: int = 7) -> TransactionMarkers:
         places = tuple(TopicPartition(*each) for each in partitions)
@@ -192,6 +195,19 @@ def test_a_request_has_at_most_the_allowed_number_of_markers(monkeypatch: pytest
         harness.answer()
     assert sent == [[0], [1, 2], [3, 4]]
     assert len(harness.written) == 5
+
+
+def test_a_fault_in_the_handling_of_a_response_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The markers of this request would not be sent again, and their transactions would never end."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    harness = SenderHarness(a=[1])
+    harness.send("tx", ("a", 0))
+    monkeypatch.setattr(MarkerSender, "_handle_results", fail)
+    harness.answer()
+    assert [str(fault) for fault in harness.faults] == ["a fault of ours"]
 
 
 def test_nothing_is_sent_after_close() -> None:

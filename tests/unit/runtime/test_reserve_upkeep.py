@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable
 
 import pytest
+from harness.raised_faults import own_work
 
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
@@ -24,7 +25,7 @@ class Harness:
         self.timers = FakeTimers()
         self.threads: list[tuple[Callable[[], None], Promise[StorageFault | None]]] = []
         self.reserve = Reserve(self.files, "data", SIZE, lambda: (1 << 40, 1 << 40), lambda *_: None)
-        self.upkeep = ReserveUpkeep(self.reserve, self._run_in_thread, self.timers, self.timers.clock)
+        self.upkeep = ReserveUpkeep(self.reserve, self._run_in_thread, own_work(self.timers), self.timers.clock)
 
     def _run_in_thread(self, work: Callable[[], None]) -> Promise[StorageFault | None]:
         done: Promise[StorageFault | None] = Promise()

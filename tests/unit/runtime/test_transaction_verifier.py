@@ -23,6 +23,10 @@ from moldau.wire.messages.add_partitions_to_txn import (
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
 
+def fail(_: object) -> None:
+    raise RuntimeError("a fault of ours")
+
+
 class VerifierHarness:
     def __init__(self) -> None:
         self.brokers = FakeBrokers()
@@ -212,3 +216,16 @@ def test_an_error_code_of_a_newer_coordinator_is_passed_on() -> None:
     assert errors.value() == {A0: 30_000}
     harness.answer()
     assert next_errors.value() == {}
+
+
+def test_a_write_that_fails_with_its_result_keeps_no_other_from_its_own() -> None:
+    harness = VerifierHarness()
+    harness.verify("tx", A0)
+    bad, good = harness.verify("bad", A0), harness.verify("good", A0)
+    bad.then(fail)
+    harness.answer()
+    later = harness.verify("later", A0)
+    harness.answer()
+    assert good.done
+    harness.answer()
+    assert later.done

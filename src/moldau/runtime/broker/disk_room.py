@@ -15,11 +15,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from moldau.base.clock import Timer, Timers
+from moldau.base.clock import Timer
 from moldau.base.errors import StorageFault
 from moldau.base.ports import DiskSpace, RunInThread
 from moldau.log.files import Files, write_all
 from moldau.replica.faults import ReportFault
+from moldau.runtime.own_work import OwnWork
 
 log = logging.getLogger("moldau.lifecycle")
 PROBE_FILE: Final = ".moldau_disk_probe"
@@ -46,7 +47,7 @@ class DiskRoom:
         directory: str,
         disk_space: DiskSpace,
         run_in_thread: RunInThread,
-        timers: Timers,
+        own_work: OwnWork,
         on_change: Callable[[bool], None],
     ) -> None:
         self._report = report
@@ -54,7 +55,7 @@ class DiskRoom:
         self._path = f"{directory}/{PROBE_FILE}"
         self._disk_space = disk_space
         self._run_in_thread = run_in_thread
-        self._timers = timers
+        self._own_work = own_work
         self._on_change = on_change
         self._is_full = self._is_probing = self._is_closed = False
         self._timer: Timer | None = None
@@ -64,7 +65,7 @@ class DiskRoom:
         """A read or write failed. `what` names the thing that is affected and what cannot be done."""
         self._report(what, fault)
         if not fault.lacks_descriptors and not self._is_probing and self._timer is None and not self._is_closed:
-            self._timer = self._timers.after_ms(FIRST_PROBE_MS, self._probe)
+            self._timer = self._own_work.after_ms(FIRST_PROBE_MS, self._probe)
 
     def close(self) -> None:
         self._is_closed = True
@@ -74,14 +75,15 @@ class DiskRoom:
     def _probe(self) -> None:
         self._timer = None
         self._is_probing = True
-        self._run_in_thread(self._try_room if self._is_full else self._try_to_write).then(self._on_probed)
+        attempt = self._try_room if self._is_full else self._try_to_write
+        self._run_in_thread(attempt).then(self._own_work.guard(self._on_probed))
 
     def _on_probed(self, fault: StorageFault | None) -> None:
         self._is_probing = False
         if self._is_closed:
             return
         is_full = self._is_full if fault is not None and fault.lacks_descriptors else fault is not None
-        self._timer = self._timers.after_ms(PROBE_INTERVAL_MS, self._probe if is_full else self._end_pause)
+        self._timer = self._own_work.after_ms(PROBE_INTERVAL_MS, self._probe if is_full else self._end_pause)
         if is_full != self._is_full:
             self._is_full = is_full
             if is_full:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from moldau.base.clock import Clock, Timer
 from moldau.base.errors import KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
-from moldau.base.long_work import LongWork
+from moldau.base.long_work import LongWork, Soon
 from moldau.base.ports import RunInThread
 from moldau.base.steps import Steps
 from moldau.base.turns import SEGMENTS_READ_A_TURN, SLOW_ITEMS_A_TURN
@@ -156,10 +156,15 @@ class LogCleaner:
         self._timer = None
         self._run(self._clean_dirtiest())
 
-    def _run(self, steps: Steps[None]) -> None:
+    def _run(self, steps: Steps[None], soon: Soon | None = None) -> None:
         if not self._is_stopped:
-            self._work = self._own_work.long_work(steps)
+            self._work = self._own_work.long_work(steps, soon=soon)
             self._work()
+
+    def _after_timers(self, call: Callable[[], None]) -> None:
+        """Make the next turn of a swap after the timers that are due too. So simulations meet logs that are truncated,
+        or the end of a node, between any two steps of it."""
+        self._own_work.timers.after_ms(0, call)
 
     def _clean_dirtiest(self) -> Steps[None]:
         """Choose a log, and let it be cleaned if it is still due: it may have changed since it was looked at."""
@@ -294,7 +299,7 @@ class LogCleaner:
         if work is None:
             self._on_failed(ended, CleaningFailed(LOG_CHANGED))
         else:
-            self._run(self._name_segments(Swap(ended, cleaned, work)))
+            self._run(self._name_segments(Swap(ended, cleaned, work)), self._after_timers)
 
     def _name_segments(self, swap: Swap) -> Steps[None]:
         """Rename the new segments to mark the swap as decided. When that is on disk, `_replace` swaps them in. Each
@@ -317,7 +322,7 @@ class LogCleaner:
     def _on_named(self, swap: Swap, fault: StorageFault | None) -> None:
         if fault is not None and swap.is_wanted:
             raise fault  # else the directory was renamed while it was synced
-        self._run(self._replace(swap))  # not after a stop: the next start completes the swap
+        self._run(self._replace(swap), self._after_timers)  # not after a stop: the next start completes the swap
 
     def _replace(self, swap: Swap) -> Steps[None]:
         ended, work = swap.ended, swap.work

@@ -28,7 +28,7 @@ from moldau.metadata.controller.decision import Decision
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.internal_errors import INTERNAL_ERRORS, complete_alone
 from moldau.runtime.own_work import OwnWork
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 
@@ -117,8 +117,12 @@ class Controller:
         return self._submit(decide, _answer_fault)
 
     def submit_own(self, decide: Decide[R]) -> Promise[R]:
-        """Like `submit`, for what this node does without a request: what `decide` raises stops the node."""
-        return self._submit(decide, lambda _, fault: self._own_work.on_fault(fault))
+        """Like `submit`, for what this node does without a request: what `decide` raises stops the node, and so does
+        what the waiter for the answer raises."""
+        answer: Promise[R] = Promise()
+        decided = self._submit(decide, lambda _, fault: self._own_work.on_fault(fault))
+        decided.then(self._own_work.guard(answer.complete))
+        return answer
 
     def _submit(self, decide: Decide[R], on_fault: Callable[[Promise[Any], Exception], None]) -> Promise[R]:
         answer: Promise[Any] = Promise()
@@ -170,14 +174,14 @@ class Controller:
             try:
                 end_offset = self._writer.append(values)
             except KafkaError as refused:
-                answer.complete(refused)
+                _answer(answer, refused)
                 return
             except Exception as fault:  # the log may have the records, and the image of this controller does not
                 self._own_work.on_fault(fault)
                 raise
             if not self._is_first(submitted):
                 # While it appended, this node found out that it has no followers left, and resigned.
-                answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
+                _answer(answer, KafkaError(ErrorCode.NOT_CONTROLLER))
                 return
             self._image = replace(image, offset=end_offset - 1, epoch=self._writer.leader_epoch)
         self._parked.append(_Parked(self._writer.end_offset, self._image, changes, answer, decision.response))
@@ -207,7 +211,7 @@ class Controller:
             each.work.cancel()
         for answer in [*(each.answer for each in parked), *(each.answer for each in dropped)]:
             if not answer.done:
-                answer.complete(KafkaError(ErrorCode.NOT_CONTROLLER))
+                _answer(answer, KafkaError(ErrorCode.NOT_CONTROLLER))
 
     def leader_changed(self, leader_id: int, epoch: int) -> None:
         if leader_id >= 0 and epoch > self._leader_epoch:
@@ -226,14 +230,18 @@ class Controller:
                 self._current.publish(parked.image, parked.changes)
                 if len(parked.changes.topics) > ITEMS_A_TURN:
                     # Whoever waits for the response looks at each topic again.
-                    self._own_work.soon(partial(parked.answer.complete, parked.response))
+                    self._own_work.soon(partial(_answer, parked.answer, parked.response))
                     self._own_work.soon(self._release)
                     return
-            parked.answer.complete(parked.response)
+            _answer(parked.answer, parked.response)
 
 
 def _answer_fault(answer: Promise[Any], fault: Exception) -> None:
     if not isinstance(fault, KafkaError):
         INTERNAL_ERRORS.log(log, "a decision of the controller failed")
         fault = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(fault))
-    answer.complete(fault)
+    _answer(answer, fault)
+
+
+def _answer(answer: Promise[Any], response: Any) -> None:
+    complete_alone(answer, response, log, "the controller")

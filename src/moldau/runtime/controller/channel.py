@@ -7,13 +7,16 @@ it changes meanwhile, the request is retried until its timeout.
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final, Protocol
 
-from moldau.base.clock import Clock, Timers
+from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
 from moldau.client.peers import Peer, Peers
+from moldau.runtime.internal_errors import complete_alone
+from moldau.runtime.own_work import OwnWork
 from moldau.security.principal_data import principal_bytes
 from moldau.security.principals import Client
 from moldau.wire.apis import APIS, ApiKey, response_class
@@ -22,6 +25,7 @@ from moldau.wire.messages.create_topics import CreateTopicsRequest, CreateTopics
 from moldau.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from moldau.wire.schema import Message
 
+log = logging.getLogger("moldau.controller")
 FORWARD_TIMEOUT_MS: Final = 30_000
 CREATE_TOPICS_VERSION: Final = 7
 RETRIABLE: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT})
@@ -64,13 +68,13 @@ class ControllerChannel:
         local: AskController | None,
         peers: Peers,
         clock: Clock,
-        timers: Timers,
+        own_work: OwnWork,
     ) -> None:
         self._leadership = leadership
         self._local = local
         self._peers = peers
         self._clock = clock
-        self._timers = timers
+        self._own_work = own_work
         self._address: tuple[str, int] | None = None
         self._peers_in_use: dict[str, Peer] = {}
 
@@ -165,13 +169,21 @@ class ControllerChannel:
         if code in RETRIABLE:
             self._retry(pending, KafkaError(ErrorCode(code)))
         else:
-            pending.answer.complete(response)
+            self._answer(pending, response)
 
     def _retry(self, pending: _PendingRequest, error: KafkaError) -> None:
         if self._clock.monotonic_ms() + RETRY_DELAY_MS >= pending.deadline_ms:
-            pending.answer.complete(error)
+            self._answer(pending, error)
         else:
-            self._timers.after_ms(RETRY_DELAY_MS, lambda: self._try(pending))
+            self._own_work.after_ms(RETRY_DELAY_MS, lambda: self._try(pending))
+
+    def _answer(self, pending: _PendingRequest, response: Any) -> None:
+        """An unexpected exception in what the broker does with an answer stops the node; in a request of a client it
+        concerns that request alone. The connection that brings the answer has no part in it."""
+        if pending.version is None:
+            self._own_work.guard(pending.answer.complete)(response)
+        else:
+            complete_alone(pending.answer, response, log, "the controller")
 
 
 def _envelope(pending: _PendingRequest, version: int) -> EnvelopeRequest:

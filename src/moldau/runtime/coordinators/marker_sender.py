@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import MARKER_PARTITIONS_PER_REQUEST_MAX, RETRY_DELAY_MS, TRANSACTION_REQUEST_BYTES_MAX
 from moldau.coordinator.transaction.markers import TransactionMarkers
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.broker.broker_client import BrokerClient
+from moldau.runtime.own_work import OwnWork
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -72,13 +72,13 @@ class MarkerSender:
         self,
         current: CurrentImage,
         brokers: BrokerClient,
-        timers: Timers,
+        own_work: OwnWork,
         on_written: Callable[[TransactionMarkers], None],
         is_coordinator: Callable[[TransactionMarkers], bool],
     ) -> None:
         self._current = current
         self._brokers = brokers
-        self._timers = timers
+        self._own_work = own_work
         self._on_written = on_written
         self._is_coordinator = is_coordinator
         self._sending: dict[str, _Sending] = {}
@@ -91,7 +91,7 @@ class MarkerSender:
     def send(self, markers: TransactionMarkers) -> None:
         sending = self._sending[markers.transactional_id] = _Sending(markers)
         # Not at once: the shard that calls this is still applying records and completing requests.
-        self._timers.soon(lambda: self._enqueue(sending, list(markers.partitions)))
+        self._own_work.soon(lambda: self._enqueue(sending, list(markers.partitions)))
 
     def close(self) -> None:
         self._is_closed = True
@@ -130,7 +130,7 @@ class MarkerSender:
 
     def _retry(self, sending: _Sending, partitions: list[TopicPartition]) -> None:
         if partitions:
-            self._timers.after_ms(RETRY_DELAY_MS, lambda: self._enqueue(sending, partitions))
+            self._own_work.after_ms(RETRY_DELAY_MS, lambda: self._enqueue(sending, partitions))
 
     def _finish_if_done(self, sending: _Sending) -> None:
         if not sending.unwritten:
@@ -146,7 +146,7 @@ class MarkerSender:
         request = WriteTxnMarkersRequest([_marker(each.markers, partitions) for each, partitions in queue.items()])
         self._in_flight.add(node_id)
         response = self._brokers.ask(node_id, ApiKey.WRITE_TXN_MARKERS, request)
-        response.then(partial(self._on_response, node_id, queue))
+        response.then(self._own_work.guard(partial(self._on_response, node_id, queue)))
 
     def _dequeue(self, node_id: int) -> dict[_Sending, set[TopicPartition]]:
         """Remove and return as many markers from the queue of a broker as fit into one request."""
@@ -181,7 +181,7 @@ class MarkerSender:
                 by_partition = codes.get(sending.markers.producer_id, {})
                 results = {each: by_partition.get(each, ErrorCode.REQUEST_TIMED_OUT) for each in partitions}
                 self._handle_results(sending, results)
-        self._timers.soon(lambda: self._send_next(node_id))
+        self._own_work.soon(lambda: self._send_next(node_id))
 
     def _handle_results(self, sending: _Sending, results: dict[TopicPartition, ErrorCode]) -> None:
         """Retry the partitions that did not write their marker, unless another coordinator has taken over."""

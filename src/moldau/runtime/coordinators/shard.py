@@ -29,7 +29,7 @@ from moldau.coordinator.machine import UNWRITABLE, Answer, CoordinatorRecord, Ou
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.internal_errors import complete_alone
 from moldau.runtime.own_work import OwnWork
 from moldau.wire.batch import BATCH_HEADER_BYTES
 from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
@@ -304,7 +304,7 @@ class Shard:
         self._records, self._answers = [], []
         for promise in reversed(waiting):
             if not promise.done:  # the machine knows the promises of some answers too
-                promise.complete(KafkaError(code))
+                complete_alone(promise, KafkaError(code), log, "its coordinator")
 
     # --- loading ------------------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class Shard:
         if promise is None:
             self._become_ready(ErrorCode.NONE)
         else:
-            promise.then(self._become_ready)
+            promise.then(self._own_work.guard(self._become_ready))
 
     def _become_ready(self, code: ErrorCode) -> None:
         if self._is_closed:
@@ -396,10 +396,6 @@ def _total_size(records: Sequence[Record]) -> int:
 
 def _complete(answers: Sequence[Answer]) -> None:
     """Complete the last promise first: of several responses to one connection, the first is then completed last, and
-    one send takes all of them. What a request does with its answer concerns that request alone: an unexpected exception
-    there is logged, and the others get theirs."""
+    one send takes all of them."""
     for waiting, response in reversed(answers):
-        try:
-            waiting.complete(response)
-        except Exception:
-            INTERNAL_ERRORS.log(log, "a request failed after its coordinator had answered")
+        complete_alone(waiting, response, log, "its coordinator")

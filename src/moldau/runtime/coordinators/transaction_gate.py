@@ -6,6 +6,7 @@ before they write, and this is verified here. Newer clients (transaction version
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,9 @@ from moldau.base.promise import Promise
 from moldau.replica.partition import Partition
 from moldau.replica.verification import Guard, Verifications
 from moldau.runtime.coordinators.transaction_verifier import Codes, InTransaction, TransactionVerifier
+from moldau.runtime.internal_errors import complete_alone
 
+log = logging.getLogger("moldau.coordinator")
 UNKNOWN_PRODUCER_CODES = frozenset(
     {ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_REQUEST}
 )
@@ -150,7 +153,7 @@ class TransactionGate:
             first = queue.popleft()
             if not queue:
                 del self._queues[transaction]
-            first.promise.complete(None)
+            complete_alone(first.promise, None, log, "its coordinator")
 
     def _note_failures(self, write: TransactionalWrite, codes: Codes) -> None:
         """Keep no state of producers that the coordinator does not know, and little of others that it did not confirm:

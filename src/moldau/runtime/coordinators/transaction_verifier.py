@@ -7,6 +7,7 @@ Each coordinator gets one request at a time, with the partitions that have queue
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -18,6 +19,7 @@ from moldau.base.ids import TopicPartition
 from moldau.base.limits import TRANSACTION_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
 from moldau.runtime.broker.broker_client import BrokerClient
+from moldau.runtime.internal_errors import complete_alone
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -26,6 +28,7 @@ from moldau.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
+log = logging.getLogger("moldau.coordinator")
 Codes = dict[TopicPartition, ErrorCode]
 """The error code of each partition that was not verified."""
 NOT_ATTEMPTED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED})
@@ -132,7 +135,7 @@ class TransactionVerifier:
                     # The error is in a partition of another write: verify this write's partitions alone.
                     self.verify(transaction, requested).then(promise.complete)
                 else:
-                    promise.complete(errors)
+                    complete_alone(promise, errors, log, "its coordinator")
         self._timers.soon(lambda: self._send_next(node_id))
 
 

@@ -7,7 +7,7 @@ writes its own snapshots.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from functools import partial
 
 from moldau.base.errors import StorageFault
 from moldau.base.ports import RunInThread
@@ -16,6 +16,7 @@ from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
 from moldau.metadata.snapshot import image_records
 from moldau.raft.snapshots import SnapshotId
+from moldau.runtime.own_work import OwnWork
 from moldau.runtime.quorum.driver import QuorumDriver
 from moldau.runtime.quorum.metadata_log import SnapshotWork
 
@@ -28,13 +29,12 @@ class MetadataSnapshots:
         driver: QuorumDriver,
         bytes_between_snapshots: int,
         run_in_thread: RunInThread,
-        on_fault: Callable[[StorageFault], None],
+        own_work: OwnWork,
     ) -> None:
-        """`on_fault` is called with faults that stop the node; a full disk is only logged."""
         self._driver = driver
         self._bytes_between_snapshots = bytes_between_snapshots
         self._run_in_thread = run_in_thread
-        self._on_fault = on_fault
+        self._own_work = own_work
         self._log_size_at_last_attempt = 0
         """Also set when the attempt failed: the next one comes only after the log has grown again, so that a full disk
         does not cause an attempt with every image."""
@@ -59,7 +59,8 @@ class MetadataSnapshots:
             self._finish(image, None, None)
             return
         self._is_writing = True
-        self._run_in_thread(work.run).then(lambda fault: self._finish(image, work, fault))
+        finish = partial(self._finish, image, work)
+        self._run_in_thread(work.run).then(self._own_work.guard(finish))
 
     def _finish(self, image: MetadataImage, work: SnapshotWork | None, fault: StorageFault | None) -> None:
         self._is_writing = False
@@ -73,7 +74,7 @@ class MetadataSnapshots:
                 log.info("metadata snapshot up to offset %d written", image.offset)
         except StorageFault as failed:
             if not failed.is_shortage:
-                self._on_fault(failed)
+                self._own_work.on_fault(failed)
                 return
             log.warning("metadata snapshot up to offset %d not written, retried later: %s", image.offset, failed)
         self._log_size_at_last_attempt = self._driver.log.size_bytes

@@ -36,7 +36,7 @@ from moldau.server.conversation import LongReply
 from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
 from moldau.server.handlers.early_batches import EarlyBatches
-from moldau.server.handlers.replies import in_thread, item_count, run_steps
+from moldau.server.handlers.replies import closing_error, in_thread, item_count, run_steps
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.late_replies import complete_long
 from moldau.wire.apis import ApiKey
@@ -228,8 +228,8 @@ class Produce(Handler):
             self._unverified_bytes -= size
             try:
                 return self._produce(production)
-            except MalformedData as error:  # only with acks=0
-                return error
+            except Exception as fault:  # whoever completes the promise goes on with the writes of others
+                return closing_error(fault, "a verified write failed")
 
         if is_long(request) or self._has_slow_batch(request, caller.version):
             reply = LongReply()

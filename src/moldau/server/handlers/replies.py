@@ -15,7 +15,7 @@ from time import perf_counter, thread_time
 from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
-from moldau.base.errors import KafkaError, MalformedData
+from moldau.base.errors import KafkaError, MalformedData, StorageFault
 from moldau.base.long_work import LongWork
 from moldau.base.loop_watch import name_of
 from moldau.base.ports import RunInThread
@@ -157,10 +157,11 @@ def run_steps(timers: Timers, steps: WaitingSteps[R | Promise[R]]) -> R | Promis
     long_reply = LongReply()
 
     def on_fault(fault: Exception) -> None:
+        error = closing_error(fault, f"{name_of(steps)} failed in a later turn")
         if not long_reply.handled.done:
             long_reply.handled.complete(None)
         if not long_reply.done:
-            long_reply.complete(closing_error(fault, f"{name_of(steps)} failed in a later turn"))
+            long_reply.complete(error)
 
     _MeasuredWork(long_reply, timers.soon, steps, partial(complete_long, long_reply), on_fault).go_on_after(awaited)
     return long_reply
@@ -187,19 +188,31 @@ class _MeasuredWork(LongWork[R]):
 
 def closing_error(fault: Exception, what: str) -> MalformedData:
     """Return the reply of a request that failed, which closes its connection. Called while the fault is handled, and
-    logs it unless the request itself is malformed."""
+    logs it if it is a bug of ours, as the router does in the first turn."""
     if isinstance(fault, MalformedData):
         return fault
+    if isinstance(fault, StorageFault):
+        return MalformedData(str(fault))
     INTERNAL_ERRORS.log(log, what)
-    return MalformedData(f"{what}: {fault}")
+    return MalformedData(f"failed here: {what}: {fault!r}")
 
 
 def steps_when_ready(timers: Timers, reply: Promise[S], steps: Callable[[S], Steps[R | Promise[R]]]) -> Promise[R]:
     """Return the result of a request's last steps, which begin when a reply is there. Later requests of the same
-    connection do not wait for it."""
+    connection do not wait for it. An unexpected exception in any of them closes the connection: whoever completes the
+    reply has no part in it."""
     long_reply = LongReply()
     long_reply.handled.complete(None)
-    reply.then(lambda value: pass_on(run_steps(timers, steps(value)), long_reply))
+
+    def begin(value: S) -> None:
+        result: R | Promise[R] | MalformedData
+        try:
+            result = run_steps(timers, steps(value))
+        except Exception as fault:
+            result = closing_error(fault, f"{name_of(steps)} failed after a reply")
+        pass_on(result, long_reply)
+
+    reply.then(begin)
     return long_reply
 
 

@@ -25,7 +25,7 @@ from moldau.replica.verification import Verifications
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.security.acls.requirements import CLUSTER_ACTION, CLUSTER_ALTER
 from moldau.server.handler import Caller, Handler
-from moldau.server.handlers.replies import reply_or_error, run_steps
+from moldau.server.handlers.replies import reply_or_error, run_steps, steps_when_ready
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -103,7 +103,7 @@ class WriteTxnMarkers(Handler):
         if not commits.missing:
             return (yield from _response_steps(request, code_of))
         commits.finish_within(self._timers, COMMIT_WAIT_MS)
-        return commits.done.and_then(lambda _: run_steps(self._timers, _response_steps(request, code_of)))
+        return steps_when_ready(self._timers, commits.done, lambda _: _response_steps(request, code_of))
 
     def _write_or_error(self, marker: WritableTxnMarker, name: TopicPartition) -> Code:
         return reply_or_error(partial(self._write, marker, name), lambda error: _marker_error(error.code))
