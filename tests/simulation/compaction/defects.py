@@ -82,7 +82,7 @@ def followers_ignore_the_log_start_offset_of_the_leader(patch: Patch) -> None:
 
 RETENTION_DEFECTS: dict[Defect, int] = {
     a_swap_continues_after_the_log_was_truncated: 18,
-    a_swap_is_not_rolled_back: 17,
+    a_swap_is_not_rolled_back: 2,
     retention_does_not_wait_for_the_cleaner: 2,
     the_age_of_a_segment_is_that_of_its_first_record: 2,
     retention_by_size_removes_one_segment_too_many: 2,
