@@ -5,12 +5,10 @@ Set MOLDAU_TEST_BOOTSTRAP=HOST:PORT to run the same tests against another broker
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import shutil
 import uuid
-import warnings
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from harness.patience import PATIENCE_S, wait_until
 from kafka_tools import Tools
+from runner.leftovers import collect_leftovers
 from wire_client import Wire, message
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
@@ -35,23 +34,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("about this broker only, and MOLDAU_TEST_BOOTSTRAP names another")
 
 
-def collect_sockets() -> None:
-    """Collect the sockets that kafka-python forgets to close, without the warning that would fail a later test."""
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def sockets_are_collected() -> Iterator[None]:
     yield
-    collect_sockets()
+    collect_leftovers()
 
 
 @pytest.fixture
 def sockets_are_collected_at_once() -> Iterator[None]:
     """For tests that leave so many that the next test of the file would meet them."""
     yield
-    collect_sockets()
+    collect_leftovers()
 
 
 @pytest.fixture(scope="module")

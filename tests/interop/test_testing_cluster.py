@@ -24,7 +24,6 @@ pytestmark = [
     pytest.mark.moldau_only,
     # asyncio of Python 3.11 leaves the socket of a refused connection to the collector; aiokafka causes many.
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    pytest.mark.usefixtures("sockets_are_collected_at_once"),
 ]
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

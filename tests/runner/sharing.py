@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import pytest
 
+from runner.leftovers import collect_leftovers
+
 QUICK = ("tidy", "unit", "node", "scripts")
 LONGEST = ("test_transactional_failover.py", "test_testing_cluster.py", "test_failover_clients.py")
 """Files that mostly wait and take the longest: no run should come to them last."""
@@ -104,7 +106,7 @@ class Sharing:
 
     def _collect(self, session: pytest.Session, file: TestFile) -> list[pytest.Item]:
         assert file.collector is not None
-        gc.collect()  # before the freeze below, which would keep what earlier tests left
+        collect_leftovers()  # before the freeze below, which would keep them
         with hidden_from_garbage_collector():
             items = list(session.genitems(file.collector))
             session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)

@@ -8,16 +8,16 @@ wait.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from _pytest.runner import runtestprotocol
+
+from runner.leftovers import collect_leftovers
 
 STOLEN_MIN = 0.2
 """Share of the time that all processes wanted to compute."""
@@ -74,7 +74,8 @@ class Repeats:
                 item.session._setupstate.teardown_exact(None)
             except Exception as error:  # even if a fixture of the failed test cannot be torn down
                 _print_line(item, f"while its fixtures were torn down: {error}")
-            _collect_leftovers()
+            sys.last_type = sys.last_value = sys.last_traceback = None  # they keep what the failed try has open
+            collect_leftovers()
         for report in reports:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -90,13 +91,6 @@ class Repeats:
         if any(GIVEN_UP_BY_SPARK in report.longreprtext for report in failed):
             return "Spark gave up on a worker"
         return None
-
-
-def _collect_leftovers() -> None:
-    """Collect what the failed try left open, such as pipes. Later, a warning of it would fail another test."""
-    sys.last_type = sys.last_value = sys.last_traceback = None
-    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
-        gc.collect()
 
 
 def _first_error_line(reports: list[pytest.TestReport]) -> str:
