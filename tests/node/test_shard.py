@@ -528,7 +528,7 @@ def test_a_request_that_fails_with_its_answer_keeps_no_other_from_its_own(is_com
     def fail(_: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    world = World()
+    world = NotebookNode()
     first, bad, last = (world.write(text) for text in "abc")
     bad.then(fail)
     if is_committed:
@@ -543,7 +543,7 @@ def test_a_fault_of_the_log_stops_the_node_and_answers_everybody(monkeypatch: py
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a fault of ours")
 
-    world = World()
+    world = NotebookNode()
     wrote = world.write("a")
     monkeypatch.setattr(Partition, "append", fail)
     world.node.timers.run_soon()
@@ -557,10 +557,10 @@ def test_a_fault_when_the_replayed_records_are_committed_stops_the_node(monkeypa
     def fail(_: Notebook) -> None:
         raise RuntimeError("a fault of ours")
 
-    world = World(flush_messages="1")
+    world = NotebookNode(flush_messages="1")
     world.write("not on disk yet")
     world.node.timers.run_soon()
-    loading = World.__new__(World)
+    loading = NotebookNode.__new__(NotebookNode)
     loading.node, loading.shards = world.node, shards_of(world.node)
     monkeypatch.setattr(Notebook, "loaded", fail)
     loading.shards.on_image(world.node.current.image, Changes({TOPIC: {0}}))
