@@ -506,6 +506,11 @@ class Log:
         self._deletions.mark([segment.path + suffix for suffix in suffixes], due_ms)
         self.flushing.directory_changed = True
 
+    def note_marked(self, paths: Iterable[str], due_ms: int) -> None:
+        """Note files that were renamed to be deleted."""
+        self._deletions.renamed(paths, due_ms)
+        self.flushing.directory_changed = True
+
     def take_deletable(self, now_ms: int) -> list[str]:
         """Return the files whose delay is over, for the caller to unlink: none before the leader epochs are written.
         Those of deleted records would tell the next start that these are missing. If they cannot be written, the old

@@ -2,7 +2,8 @@
 and swaps the result in on the loop.
 
 It cleans one log at a time, of leaders and followers alike: every replica cleans its own. A log that cannot be cleaned
-does not hold up others; a disk error while segments are deleted or swapped stops the node. `log/cleaning` has the
+does not hold up others; a disk error while segments are deleted or swapped stops the node, unless only room or file
+descriptors ran out: then the log is cleaned later. `log/cleaning` has the
 cleaning itself.
 """
 
@@ -320,14 +321,23 @@ class LogCleaner:
             self._on_failed(swap.ended, CleaningFailed(LOG_CHANGED))
 
     def _on_named(self, swap: Swap, fault: StorageFault | None) -> None:
-        if fault is not None and swap.is_wanted:
-            raise fault  # else the directory was renamed while it was synced
-        self._run(self._replace(swap), self._after_timers)  # not after a stop: the next start completes the swap
+        if fault is None or not swap.is_wanted:  # not wanted: the directory was renamed while it was synced
+            self._run(self._replace(swap), self._after_timers)  # not after a stop: the next start completes the swap
+        elif fault.is_shortage:
+            self._on_failed(swap.ended, failure(fault))
+        else:
+            raise fault
 
     def _replace(self, swap: Swap) -> Steps[None]:
         ended, work = swap.ended, swap.work
         while swap.is_wanted and not work.is_done:
-            compaction.replace_next(ended.log, work, self._clock.now_ms())
+            try:
+                compaction.replace_next(ended.log, work, self._clock.now_ms())
+            except StorageFault as fault:
+                if not fault.is_shortage:
+                    raise
+                self._on_failed(ended, failure(fault))  # what is replaced stays: it is cleaned again, with the rest
+                return
             yield
         is_wanted = swap.is_wanted
         self._round = None
