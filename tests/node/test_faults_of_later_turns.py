@@ -307,6 +307,24 @@ def test_an_error_in_any_step_of_a_decision_is_answered(step: int, caplog: pytes
     assert [record.getMessage() for record in caplog.records] == ["a decision of the controller failed"]
 
 
+def test_a_long_decision_appends_nothing_once_the_node_has_halted() -> None:
+    node = InMemoryNode().start()
+
+    def decide() -> Steps[Decision[None]]:
+        yield
+        return Decision(None, [NoOpRecord()])
+
+    answer = node.controller.submit(lambda _: decide())
+    before = node.metadata_log.end_offset
+    node.assembly.halt()
+    while node.timers.run_soon():
+        pass
+    assert node.metadata_log.end_offset == before
+    reply: object = answer.value()
+    assert isinstance(reply, KafkaError)
+    assert reply.code is ErrorCode.NOT_CONTROLLER
+
+
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not the leader any more"])
 def test_an_error_of_whoever_gets_a_decision_for_a_request_is_logged_alone(
     is_committed: bool, caplog: pytest.LogCaptureFixture
