@@ -62,6 +62,19 @@ def map_in_steps(turn: TurnItems, items: Sequence[T], change: Callable[[T], U]) 
     return changed
 
 
+def checking(steps: WaitingSteps[R], check: Callable[[], object]) -> WaitingSteps[R]:
+    """Call `check` before each step but the first: it raises an error if what the steps work on is gone."""
+    try:
+        while True:
+            yield next(steps)
+            check()
+    except StopIteration as done:
+        result: R = done.value
+        return result
+    finally:
+        steps.close()
+
+
 def no_steps(result: R) -> Steps[R]:
     """Return a result that takes no work, for callers that expect steps."""
     yield from ()
