@@ -16,6 +16,7 @@ from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, WaitingSteps, finish
+from moldau.base.turns import METADATA_BYTES_MAX
 from moldau.metadata.apply import Changes, apply_in_steps
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -31,8 +32,6 @@ R = TypeVar("R")
 log = logging.getLogger("moldau.controller")
 SHORTAGE_RETRY_MS: Final = 1_000
 NOT_READABLE: Final = "the metadata cannot be read, retried every second"
-BYTES_AT_ONCE: Final = 1 << 20
-"""So much of the log, or one batch, is read into memory at once and published as one change."""
 
 
 class CommittedMetadata:
@@ -71,7 +70,9 @@ class CommittedMetadata:
             read_up_to = self._current.image.offset + 1
             if self._high_watermark <= read_up_to:
                 return
-            image, changes = yield from self._when_possible(lambda: self._read(self._high_watermark, BYTES_AT_ONCE))
+            image, changes = yield from self._when_possible(
+                lambda: self._read(self._high_watermark, METADATA_BYTES_MAX)
+            )
             self._current.publish(image, changes)
             has_advanced, is_behind = image.offset >= read_up_to, image.offset < self._high_watermark - 1
             if not (has_advanced and is_behind):
