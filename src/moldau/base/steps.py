@@ -6,7 +6,8 @@ on when the promise is done. `TurnItems` says when a turn has had enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TypeVar
 
 from moldau.base.promise import Promise
@@ -35,6 +36,13 @@ def split(items: Sequence[T], count: int) -> Iterator[Sequence[T]]:
     return (items[first : first + count] for first in range(0, len(items), count))
 
 
+def split_any(items: Iterable[T], count: int) -> Iterator[list[T]]:
+    """Like `split`, for items that are read or made one after the other."""
+    rest = iter(items)
+    while some := list(islice(rest, count)):
+        yield some
+
+
 class TurnItems:
     """Counts the items of a long request that are handled in one turn of the loop."""
 
@@ -43,13 +51,25 @@ class TurnItems:
     def __init__(self, items_a_turn: int) -> None:
         self.items_a_turn = self._left = items_a_turn
 
-    def ends_after(self, count: int) -> bool:
-        """Count these items, at least one; return whether the turn must end."""
+    @property
+    def left(self) -> int:
+        return self._left
+
+    def count(self, count: int) -> None:
+        """Count these items, at least one."""
         self._left -= max(1, count)
+
+    def is_over(self) -> bool:
+        """Return whether the turn must end before the next item; if so, what is counted next is in another one."""
         if self._left > 0:
             return False
         self._left = self.items_a_turn
         return True
+
+    def ends_after(self, count: int) -> bool:
+        """Count these items, at least one; return whether the turn must end."""
+        self._left -= max(1, count)
+        return self._left <= 0 and self.is_over()
 
 
 def map_in_steps(turn: TurnItems, items: Sequence[T], change: Callable[[T], U]) -> Steps[list[U]]:

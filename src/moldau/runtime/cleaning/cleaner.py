@@ -20,7 +20,7 @@ from moldau.base.errors import KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.long_work import LongWork, Soon
 from moldau.base.ports import RunInThread
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems
 from moldau.base.turns import SEGMENTS_READ_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.log import compaction
 from moldau.log.log import Log
@@ -187,20 +187,20 @@ class LogCleaner:
         segments of them must be read, or have expired and are deleted."""
         dirtiest: DirtyLog | None = None
         now_ms = self._clock.now_ms()
-        left, reads_left = SLOW_ITEMS_A_TURN, SEGMENTS_READ_A_TURN
+        turn, reads_left = TurnItems(SLOW_ITEMS_A_TURN), SEGMENTS_READ_A_TURN
         for partition in self._partitions.all():
             is_read = False
             while not is_read:
-                left -= (self._delete_expired(partition) if _is_compacted(partition) else 0) or 1
+                turn.count(self._delete_expired(partition) if _is_compacted(partition) else 0)
                 due, reads = self._if_due(partition, now_ms, reads_left)
                 reads_left -= reads
                 if due is not None and (dirtiest is None or due.dirty_ratio > dirtiest.dirty_ratio):
                     dirtiest = due
                 is_read = reads_left > 0  # else more of it may have to be read
-                if left <= 0 or not is_read:
+                if turn.is_over() or not is_read:
                     yield
                     now_ms = self._clock.now_ms()
-                    left, reads_left = SLOW_ITEMS_A_TURN, SEGMENTS_READ_A_TURN
+                    turn, reads_left = TurnItems(SLOW_ITEMS_A_TURN), SEGMENTS_READ_A_TURN
         return dirtiest
 
     def _if_due(self, partition: Partition, now_ms: int, reads_max: int) -> tuple[DirtyLog | None, int]:
