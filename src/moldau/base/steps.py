@@ -6,8 +6,7 @@ on when the promise is done. `TurnItems` says when a turn has had enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
 from moldau.base.promise import Promise
@@ -34,13 +33,6 @@ def finish(steps: Steps[R]) -> R:
 def split(items: Sequence[T], count: int) -> Iterator[Sequence[T]]:
     """Return the items in parts of `count`."""
     return (items[first : first + count] for first in range(0, len(items), count))
-
-
-def split_any(items: Iterable[T], count: int) -> Iterator[list[T]]:
-    """Like `split`, for items that are read or made one after the other."""
-    rest = iter(items)
-    while some := list(islice(rest, count)):
-        yield some
 
 
 class TurnItems:

@@ -13,7 +13,7 @@ from typing import Any
 from moldau.base.acl_operations import AclOperation
 from moldau.base.ids import Uuid, uuid_from_text
 from moldau.base.persistent_map import PersistentMap
-from moldau.base.steps import Steps, finish, split, split_any
+from moldau.base.steps import Steps, finish
 from moldau.base.topic_names import collision_key
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.base.view_configs import VIEW_SOURCE_ID
@@ -84,19 +84,16 @@ def apply_in_steps(
     image: MetadataImage, records: Iterable[MetadataRecord], offset: int, epoch: int
 ) -> Steps[tuple[MetadataImage, Changes]]:
     """Like `apply`, some hundred records in each step. The image that is passed in does not change meanwhile."""
-    overlay, parts = _Overlay(image), 0
-    for some in split_any(records, ITEMS_A_TURN):
-        if parts:
+    overlay, number = _Overlay(image), 0
+    for number, record in enumerate(records):
+        if number and not number % ITEMS_A_TURN:
             yield
-        parts += 1
-        for record in some:
-            _APPLY[record.__class__](overlay, record)
-    for number, names in enumerate(split(list(overlay.partitions), ITEMS_A_TURN)):
-        if number:
+        _APPLY[record.__class__](overlay, record)
+    for count, name in enumerate(overlay.partitions):
+        if count and not count % ITEMS_A_TURN:
             yield
-        for name in names:
-            overlay.replace_topic(name)
-    if parts > 1:
+        overlay.replace_topic(name)
+    if number >= ITEMS_A_TURN:
         yield
     new_image = yield from overlay.image(offset, epoch)
     return new_image, overlay.changes
