@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from moldau.base.ids import TopicPartition
+from moldau.base.steps import finish
 from moldau.log import compaction, layout
 from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.config import LogConfig
@@ -86,19 +87,19 @@ def reopened_log(files: Files, timestamps: Iterable[int], config: LogConfig, con
     return reopened
 
 
+def here(open_batch: Callable[[], TimestampOffset | None]) -> TimeSearch:
+    """Open a batch without a thread."""
+    yield from ()
+    return open_batch()
+
+
 def run_search(search: TimeSearch) -> TimestampOffset | None:
-    """Run a search to its end, without turns and threads."""
-    try:
-        step = next(search)
-        while True:
-            step = search.send(None if step is None else step())
-    except StopIteration as done:
-        result: TimestampOffset | None = done.value
-        return result
+    """Run the rest of a search that waits for no thread."""
+    return finish(search)  # type: ignore[arg-type]
 
 
 def offset_for_time(log: Log, target_ms: int | None) -> TimestampOffset | None:
-    return run_search(log.search_time(target_ms))
+    return run_search(log.search_time(target_ms, here))
 
 
 def swap_in(log: Log, job: CleaningJob, cleaned: CleaningResult, now_ms: int) -> None:

@@ -35,14 +35,21 @@ from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.replication import isr_changes
 from moldau.runtime.replication.fetcher import ReplicaFetcher
+from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.conversation import LongReply
 from moldau.server.handlers import fetch_answer
 from moldau.server.handlers.fetch_answer import FetchAnswer
-from moldau.server.handlers.replies import run_steps, steps_when_ready
+from moldau.server.handlers.replies import TimeLimit, combine_replies, run_steps, steps_when_ready
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
+from moldau.wire.apis import ApiKey
+from moldau.wire.codec import Refusal
+from moldau.wire.frames import request_frame
 from moldau.wire.log_records.metadata import NoOpRecord
 from moldau.wire.messages.fetch import FetchResponse
+from moldau.wire.messages.find_coordinator import FindCoordinatorRequest
+from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from moldau.wire.schema import Message
 
 
 class Unexpected(Exception):
@@ -300,6 +307,24 @@ def test_an_error_in_any_step_of_a_decision_is_answered(step: int, caplog: pytes
     assert [record.getMessage() for record in caplog.records] == ["a decision of the controller failed"]
 
 
+def test_a_long_decision_appends_nothing_once_the_node_has_halted() -> None:
+    node = InMemoryNode().start()
+
+    def decide() -> Steps[Decision[None]]:
+        yield
+        return Decision(None, [NoOpRecord()])
+
+    answer = node.controller.submit(lambda _: decide())
+    before = node.metadata_log.end_offset
+    node.assembly.halt()
+    while node.timers.run_soon():
+        pass
+    assert node.metadata_log.end_offset == before
+    reply: object = answer.value()
+    assert isinstance(reply, KafkaError)
+    assert reply.code is ErrorCode.NOT_CONTROLLER
+
+
 @pytest.mark.parametrize("is_committed", [True, False], ids=["committed", "not the leader any more"])
 def test_an_error_of_whoever_gets_a_decision_for_a_request_is_logged_alone(
     is_committed: bool, caplog: pytest.LogCaptureFixture
@@ -359,6 +384,49 @@ def test_an_error_in_any_step_after_a_promised_reply_closes_the_connection(
     timers.run_soon()
     assert isinstance(reply.value(), MalformedData)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_an_error_in_what_a_request_does_with_a_promised_value_closes_the_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The group's coordinator, which completes it, goes on."""
+    node = InMemoryNode(static={"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}).start()
+    router = broker(node).router
+
+    def ask(api: ApiKey, version: int, request: Message) -> Any:
+        frame = memoryview(request_frame(api, version, 7, "client", request))[4:]
+        return router.answer("PLAINTEXT", "10.0.0.1:5", UNRESTRICTED, frame)
+
+    ask(ApiKey.FIND_COORDINATOR, 4, FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    node.settle()
+    monkeypatch.setattr("moldau.server.handlers.groups.membership._with_protocol_name", fail)
+    join = JoinGroupRequest("g", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range")])
+    replies = [ask(ApiKey.JOIN_GROUP, 2, join) for _ in range(2)]
+    node.settle()
+    node.timers.advance(10_000)
+    node.settle()
+    for reply in replies:
+        assert isinstance(reply, Promise)
+        assert isinstance(reply.value(), Refusal)
+    assert node.faults == []
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "a request failed after its coordinator had answered"
+    ]
+
+
+@pytest.mark.parametrize("ends_by", ["the last reply", "the time limit", "a reply that closes the connection"])
+def test_an_error_in_what_combines_replies_closes_the_connection(
+    ends_by: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    timers, first, last = FakeTimers(), Promise[Any](), Promise[Any]()
+    combined = combine_replies([first, last], fail, TimeLimit(timers, 10, lambda _: None))
+    assert isinstance(combined, Promise)
+    first.complete(MalformedData("bad") if ends_by.startswith("a reply") else None)
+    if ends_by == "the last reply":
+        last.complete(None)
+    timers.advance(10)
+    assert isinstance(combined.value(), MalformedData)
+    assert [record.levelname for record in caplog.records] == ([] if ends_by.startswith("a reply") else ["ERROR"])
 
 
 def test_an_error_of_whoever_gets_the_reply_of_a_long_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,12 +14,12 @@ from harness.raised_faults import own_work
 from moldau.base.errors import ErrorCode, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise
-from moldau.base.turns import DELETED_A_TURN, SLOW_ITEMS_A_TURN
+from moldau.base.turns import DELETED_A_TURN, DISK_TURN_MS, SLOW_ITEMS_A_TURN
 from moldau.log import checkpoints, layout
 from moldau.log.checkpoints import decode_offsets, encode_offsets
 from moldau.log.epochs import LeaderEpochs
 from moldau.replica.partition import Partition
-from moldau.runtime.housekeeping import TURN_MS, Housekeeping
+from moldau.runtime.housekeeping import Housekeeping
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 
@@ -98,7 +98,7 @@ def test_a_turn_of_retention_ends_early_on_a_slow_disk(node: InMemoryNode, monke
 
     def slow(partition: Partition, now_ms: int, at_most: int) -> int:
         checked.append(partition)
-        node.clock.move(TURN_MS // 2)
+        node.clock.move(DISK_TURN_MS // 2)
         return 0
 
     monkeypatch.setattr(Partition, "delete_expired", slow)
@@ -119,7 +119,7 @@ def test_a_turn_of_retention_ends_within_a_partition_if_each_segment_takes_long(
     delete = Partition.delete_expired
 
     def slow(partition: Partition, now_ms: int, at_most: int) -> int:
-        node.clock.move(TURN_MS // 2 + 1)
+        node.clock.move(DISK_TURN_MS // 2 + 1)
         return delete(partition, now_ms, at_most)
 
     monkeypatch.setattr(Partition, "delete_expired", slow)

@@ -573,6 +573,57 @@ def test_a_disk_that_fails_in_the_middle_of_a_swap_stops_the_node(
     assert [str(fault) for fault in harness.node.faults] == ["data/t-0: planned fault"]
 
 
+def test_too_many_open_files_when_the_new_names_are_synced_delay_the_cleaning(
+    harness: CleanerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("t")
+    begin_cleaning(harness)
+    harness.run_in_thread.do()
+    harness.wait(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(harness.node.files, "sync_directory", shortage)
+        harness.run_in_thread.do()
+    check_cleaned_later(harness)
+
+
+@pytest.mark.parametrize("refused", range(10))
+def test_a_full_disk_while_segments_are_replaced_delays_the_cleaning(
+    harness: CleanerHarness, monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    """A directory takes no longer name. The log stays readable, and what is not replaced stays as it was."""
+    harness.create_topic("t")
+    begin_cleaning(harness)
+    harness.run_in_thread.do()
+    harness.wait(0)
+    files, rename, count = harness.node.files, harness.node.files.rename, 0
+
+    def rename_unless_full(source: str, target: str) -> None:
+        nonlocal count
+        count += 1
+        if count == refused + 1:
+            raise StorageFault(source, OSError(errno.ENOSPC, "no space left on device"))
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "rename", rename_unless_full)
+        harness.run_in_thread.do()
+        harness.wait(0)
+        assert harness.read("t")[-2:] == [(1, "b", "1"), (2, "a", "2")]
+    check_cleaned_later(harness)
+
+
+def check_cleaned_later(harness: CleanerHarness) -> None:
+    harness.settle()
+    assert harness.read("t") == [(1, "b", "1"), (2, "a", "2")]
+    assert harness.log("t").cleaned_up_to == 3
+    assert not harness.node.faults
+    assert not harness.cleaner.uncleanable
+    assert not harness.files_of("t", layout.CLEANED)
+    assert not harness.files_of("t", layout.SWAP)
+    again = harness.restart()
+    assert again.read("t") == [(1, "b", "1"), (2, "a", "2")]
+
+
 def test_an_unexpected_exception_of_the_cleaner_is_reported(
     harness: CleanerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

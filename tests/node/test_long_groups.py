@@ -9,8 +9,9 @@ from harness.coordinator_node import CoordinatorNode
 from harness.operations import operations_of
 
 from moldau.base.errors import ErrorCode
+from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, TurnItems
+from moldau.base.steps import Steps, TurnItems, WaitingSteps, checking
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.base.turns import CHARACTERS_A_TURN, LISTED_A_TURN
 from moldau.coordinator.group.classic.group import ClassicGroup
@@ -18,6 +19,7 @@ from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.patterns import COMPILED_CHARACTERS, Patterns, PatternsNotMatched
 from moldau.metadata.apply import Changes
 from moldau.server.conversation import LongReply
+from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -135,6 +137,26 @@ def test_a_pattern_of_several_members_is_matched_once(
 
 
 @pytest.mark.needs_re2
+def test_a_request_that_waits_for_the_patterns_of_another_takes_no_turns() -> None:
+    groups, timers = CoordinatorNode().groups, FakeTimers()
+    steps = [groups.match("g", PatternsNotMatched(long_steps(turns))) for turns in (20, 3)]
+    ran: list[int] = []
+
+    def counted(number: int) -> WaitingSteps[None]:
+        return (yield from checking(steps[number], lambda: ran.append(number)))
+
+    for number in range(2):
+        LongWork(timers.soon, counted(number), lambda _: None, pytest.fail)()
+    while timers.run_soon():
+        pass
+    assert ran == [0] * 20 + [1] * 4
+
+
+def long_steps(turns: int) -> Steps[None]:
+    for _ in range(turns):
+        yield
+
+
 def test_later_requests_of_the_connection_wait_while_a_pattern_is_matched(node_with_topics: CoordinatorNode) -> None:
     reply = node_with_topics.begin(ApiKey.CONSUMER_GROUP_HEARTBEAT, heartbeat("m1", "orders-.*"))
     assert isinstance(reply, LongReply)

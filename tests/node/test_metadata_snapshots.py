@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 from harness.in_memory_node import InMemoryNode
@@ -16,8 +16,9 @@ from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.apply import Changes
 from moldau.metadata.image import MetadataImage
 from moldau.raft.snapshots import SnapshotId
+from moldau.runtime.quorum.committed_metadata import SHORTAGE_RETRY_MS
 from moldau.runtime.quorum.driver import QuorumDriver
-from moldau.runtime.quorum.metadata_log import SnapshotWork
+from moldau.runtime.quorum.metadata_log import MetadataLog, SnapshotWork
 from moldau.runtime.quorum.snapshots import MetadataSnapshots
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
@@ -53,6 +54,29 @@ def test_a_start_from_a_snapshot_has_the_whole_image(topics: int) -> None:
     assert {name: len(topic.partitions) for name, topic in after.topics.items()} == dict.fromkeys(before.topics, 5)
     assert after.features == before.features
     assert again.partition("topic-0").log.partition.topic == "topic-0"
+
+
+def test_a_leader_without_descriptors_for_the_snapshot_takes_over_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = create_topics(InMemoryNode(static=LIMIT).start(), 60)
+    before = node.current.image
+
+    def refuse(*_: object) -> NoReturn:
+        raise StorageFault("0.checkpoint", OSError(errno.EMFILE, "too many open files"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataLog, "read_snapshot", refuse)
+        again = InMemoryNode(node.files.restart(), static=LIMIT)
+        serving = again.assembly.start(again.assembly.settings.advertised_listeners)
+        again.settle()
+        assert not again.controller.is_active
+        again.timers.advance(3 * SHORTAGE_RETRY_MS)
+        assert not again.controller.is_active
+    again.timers.advance(SHORTAGE_RETRY_MS)
+    again.settle()
+    assert again.controller.is_active
+    assert serving.done
+    assert again.current.image.topic_names == before.topic_names
+    assert again.faults == []
 
 
 def test_records_after_a_snapshot_are_read_from_the_log() -> None:

@@ -1,6 +1,10 @@
 """A value that comes later: handlers return it when the response must wait for a commit, a flush or new data.
 
 It is a future without an event loop: completing it calls the waiter at once, in the same thread.
+
+An unexpected exception of what `map` or `and_then` calls goes to whoever completes the promise, which decides what it
+means: for own work it stops the node, and a request is ended by `runtime/internal_errors.complete_alone`, with
+`unanswered_by`. A MalformedData as a value ends a request: it is passed on, and no further step is called with it.
 """
 
 from __future__ import annotations
@@ -8,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-from moldau.base.errors import KafkaError
+from moldau.base.errors import KafkaError, MalformedData
 
 T = TypeVar("T")
 U = TypeVar("U")
 _PENDING = object()
+_UNANSWERED = "_unanswered"
 
 
 class Promise(Generic[T]):
@@ -50,9 +55,21 @@ class Promise(Generic[T]):
             waiter(self._value)
 
     def map(self, change: Callable[[T], U]) -> Promise[U]:
-        """Return a promise of `change(value)`. `change` must not raise."""
+        """Return a promise of `change(value)`."""
         changed: Promise[U] = Promise()
-        self.then(lambda value: changed.complete(change(value)))
+
+        def on_value(value: T) -> None:
+            if isinstance(value, MalformedData):
+                changed.complete(cast(U, value))
+                return
+            try:
+                result = change(value)
+            except Exception as fault:
+                _leave_unanswered(changed, fault)
+                raise
+            changed.complete(result)
+
+        self.then(on_value)
         return changed
 
     def and_then(self, next_step: Callable[[T], U | Promise[U]]) -> Promise[U]:
@@ -61,11 +78,17 @@ class Promise(Generic[T]):
         promise: Promise[U] = Promise()
 
         def on_value(value: T) -> None:
+            if isinstance(value, MalformedData):
+                promise.complete(cast(U, value))
+                return
             try:
                 result = next_step(value)
             except KafkaError as error:
                 # As a value it needs no traceback, whose frames would refer to it: break the reference cycle.
                 result = cast(U, error.with_traceback(None))
+            except Exception as fault:
+                _leave_unanswered(promise, fault)
+                raise
             if isinstance(result, Promise):
                 result.then(promise.complete)
             else:
@@ -77,6 +100,16 @@ class Promise(Generic[T]):
 
 def _already_called(_: object) -> None:
     """Replaces a waiter that has been called."""
+
+
+def _leave_unanswered(promise: Promise[Any], fault: Exception) -> None:
+    vars(fault)[_UNANSWERED] = promise
+
+
+def unanswered_by(fault: Exception) -> Promise[Any] | None:
+    """Return the promise that was not completed because of this exception, if there is one."""
+    promise: Promise[Any] | None = vars(fault).pop(_UNANSWERED, None)
+    return promise
 
 
 def when_ready(value: T | Promise[T], next_step: Callable[[T], U | Promise[U]]) -> U | Promise[U]:

@@ -43,13 +43,25 @@ class TurnItems:
     def __init__(self, items_a_turn: int) -> None:
         self.items_a_turn = self._left = items_a_turn
 
-    def ends_after(self, count: int) -> bool:
-        """Count these items, at least one; return whether the turn must end."""
+    @property
+    def left(self) -> int:
+        return self._left
+
+    def count(self, count: int) -> None:
+        """Count these items, at least one."""
         self._left -= max(1, count)
+
+    def is_over(self) -> bool:
+        """Return whether the turn must end before the next item; if so, what is counted next is in another one."""
         if self._left > 0:
             return False
         self._left = self.items_a_turn
         return True
+
+    def ends_after(self, count: int) -> bool:
+        """Count these items, at least one; return whether the turn must end."""
+        self._left -= max(1, count)
+        return self._left <= 0 and self.is_over()
 
 
 def map_in_steps(turn: TurnItems, items: Sequence[T], change: Callable[[T], U]) -> Steps[list[U]]:
@@ -60,6 +72,19 @@ def map_in_steps(turn: TurnItems, items: Sequence[T], change: Callable[[T], U]) 
         if turn.ends_after(len(some)):
             yield
     return changed
+
+
+def checking(steps: WaitingSteps[R], check: Callable[[], object]) -> WaitingSteps[R]:
+    """Call `check` before each step but the first: it raises an error if what the steps work on is gone."""
+    try:
+        while True:
+            yield next(steps)
+            check()
+    except StopIteration as done:
+        result: R = done.value
+        return result
+    finally:
+        steps.close()
 
 
 def no_steps(result: R) -> Steps[R]:

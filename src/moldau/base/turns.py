@@ -30,11 +30,25 @@ RESOURCES_A_TURN: Final = 10
 """Resources whose configs are described. A topic has some forty configs: half a millisecond. A broker has ten times as
 many, but describes only itself and the default of all brokers."""
 
+MATCHED_AT_ONCE_MAX: Final = 50
+"""Topics times new patterns that are matched within a decision; more are matched in turns before it. The slowest
+pattern takes 0.4 ms for a topic."""
+TOKENS_A_DECISION: Final = 1_000
+"""Expired delegation tokens that one decision of the controller removes."""
+PROPOSALS_A_REQUEST: Final = 250
+"""Changes of in-sync replicas in one request to the controller, which has the budget of a turn on both nodes. A broker
+that was away returns to thousands of in-sync sets at once."""
+METADATA_BYTES_MAX: Final = 1 << 20
+"""Of the metadata log, or one batch: it is read into memory in one turn and published as one change."""
+
 # What waits for the disk: a busy one is slower than these numbers allow for.
 LAID_OUT_A_TURN: Final = 16
 """Partitions whose files are opened, or whose directory is renamed."""
 SEGMENTS_READ_A_TURN: Final = 10
 """Segments that the cleaner reads to choose a log: after a start, with a compaction lag. The indexes of each may have
 megabytes."""
+DISK_TURN_MS: Final = 5
+"""When a turn of retention ends early. This alone is timed, because the disk decides what a segment costs and no count
+does; in a simulation, no time passes within a turn."""
 DELETED_A_TURN: Final = 5
 """Segments that retention deletes: each takes several renames."""

@@ -94,7 +94,7 @@ def _index_of(log: Log, group: CleanedGroup) -> int | None:
 
 
 def replace_next(log: Log, work: swap.SwapWork, now_ms: int) -> None:
-    """Replace the next old segments by their new one."""
+    """Replace the next old segments by their new one. For lack of room nothing changes, and StorageFault is raised."""
     assert is_swapping(log, work), "the swap was rolled back"
     assert work.is_synced, "a crash could undo the swap"
     _replace(log, work.cleaned.groups[work.replaced], now_ms + log.config.file_delete_delay_ms)
@@ -114,10 +114,15 @@ def _replace(log: Log, group: CleanedGroup, due_ms: int) -> None:
     assert index is not None, "no segment is removed during a swap"
     created_ms = log.segments.at(index + len(group.old) - 1).created_ms
     replacement = Segment(log.files, log.directory, group.base_offset, group.size, created_ms)
-    for segment in reversed(log.segments.swap(index, len(group.old), replacement)):
+    marked: list[tuple[str, str]] = []
+    for segment in reversed(list(log.segments)[index : index + len(group.old)]):
         keeps_snapshot = segment.base_offset == group.base_offset
-        log.mark_for_deletion(segment, due_ms, layout.SEGMENT_FILES if keeps_snapshot else SEGMENT_AND_SNAPSHOT)
-    swap.rename_segment_files(log.files, replacement.path, layout.SWAP, "")
+        suffixes = layout.SEGMENT_FILES if keeps_snapshot else SEGMENT_AND_SNAPSHOT
+        marked += swap.existing(log.files, segment.path, suffixes, "", layout.DELETED)
+    placed = swap.existing(log.files, replacement.path, swap.LOG_LAST, layout.SWAP, "")
+    swap.rename_all(log.files, marked + placed)
+    log.note_marked((path for _, path in marked), due_ms)
+    log.segments.swap(index, len(group.old), replacement)
 
 
 def discard_cleaned(log: Log, job: CleaningJob) -> None:

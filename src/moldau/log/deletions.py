@@ -30,6 +30,10 @@ class Deletions:
                 self._files.rename(path, path + layout.DELETED)
                 self._waiting.append((due_ms, path + layout.DELETED))
 
+    def renamed(self, paths: Iterable[str], due_ms: int) -> None:
+        """Note files that were renamed to these paths already."""
+        self._waiting += [(due_ms, path) for path in paths]
+
     def take(self, now_ms: int, delay_ms: int) -> list[str]:
         """Files whose delay is over. The caller unlinks them: for a large file that takes a good part of a second."""
         if not self._waiting:

@@ -38,7 +38,7 @@ from moldau.log.rebuild import (
 from moldau.log.retention import expired_count
 from moldau.log.segment import RELATIVE_OFFSET_MAX, Segment
 from moldau.log.segments import Segments
-from moldau.log.time_search import TimeSearch, find_largest_timestamp, search_time
+from moldau.log.time_search import InThread, TimeSearch, find_largest_timestamp, search_time
 from moldau.log.txn_index import AbortedTxn
 from moldau.log.validate import LENGTH_PREFIX_BYTES, HeaderFields, Origin, check_batch
 from moldau.wire.batch import BATCH_HEADER, BATCH_HEADER_BYTES, has_valid_crc, read_header, stamp_log_append_time
@@ -311,16 +311,16 @@ class Log:
             f"Offset {offset} is not within {self.start_offset}..{self.end_offset} of {self.partition}.",
         )
 
-    def search_time(self, target_ms: int | None) -> TimeSearch:
+    def search_time(self, target_ms: int | None, in_thread: InThread) -> TimeSearch:
         """Search for the first record that is not older than `target_ms`; None: for the first with the largest
-        timestamp. Raises MalformedData where the log is broken."""
+        timestamp. Batches are opened by `in_thread`. Raises MalformedData where the log is broken."""
         if target_ms is None:
             target_ms = yield from find_largest_timestamp(self.segments)
             if target_ms < 0:
                 return None
         return (
             yield from search_time(
-                self.segments, target_ms, self.start_offset, self.config.moldau_max_decompressed_bytes
+                self.segments, target_ms, self.start_offset, self.config.moldau_max_decompressed_bytes, in_thread
             )
         )
 
@@ -504,6 +504,11 @@ class Log:
 
     def mark_for_deletion(self, segment: Segment, due_ms: int, suffixes: Iterable[str] = SEGMENT_AND_SNAPSHOT) -> None:
         self._deletions.mark([segment.path + suffix for suffix in suffixes], due_ms)
+        self.flushing.directory_changed = True
+
+    def note_marked(self, paths: Iterable[str], due_ms: int) -> None:
+        """Note files that were renamed to be deleted."""
+        self._deletions.renamed(paths, due_ms)
         self.flushing.directory_changed = True
 
     def take_deletable(self, now_ms: int) -> list[str]:

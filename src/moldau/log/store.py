@@ -13,7 +13,7 @@ from functools import partial
 from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.ports import RunAll, run_one_by_one
-from moldau.base.steps import Steps, finish
+from moldau.base.steps import Steps, TurnItems, finish
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.log import checkpoints, layout
@@ -285,18 +285,20 @@ class LogStore:
         The function is thread-safe. The next start removes what it does not reach.
         """
         paths: list[str] = []
-        for number, log in enumerate(list(self._logs.values()), 1):
+        turn = TurnItems(ITEMS_A_TURN)
+        for log in list(self._logs.values()):
             paths += log.take_deletable(now_ms)
-            if not number % ITEMS_A_TURN:
+            if turn.ends_after(1):
                 yield
         directories: list[str] = []
         deletable, self._deletable = self._deletable, []
-        for number, (due_ms, delay_ms, directory) in enumerate(deletable, 1):
+        turn = TurnItems(ITEMS_A_TURN)
+        for due_ms, delay_ms, directory in deletable:
             if due_ms <= now_ms:
                 directories.append(directory)
             else:  # if the clock was set back, a directory waits at most its delay from now on
                 self._deletable.append((min(due_ms, now_ms + delay_ms), delay_ms, directory))
-            if not number % ITEMS_A_TURN:
+            if turn.ends_after(1):
                 yield
         return partial(self._remove, paths, directories) if paths or directories else None
 
@@ -337,9 +339,11 @@ class LogStore:
         starts: dict[TopicPartition, int] = {}
         cleaned: dict[TopicPartition, int] = {}
         high_watermarks: dict[TopicPartition, int] = {}
-        for number, log in enumerate(list(self._logs.values())):
-            if number and not number % ITEMS_A_TURN:
+        turn = TurnItems(ITEMS_A_TURN)
+        for log in list(self._logs.values()):
+            if turn.is_over():
                 yield
+            turn.count(1)
             partition = log.partition
             points[partition] = log.recovery_point
             if (start_offset := _checkpointed_start(log)) is not None:

@@ -1,7 +1,6 @@
 """Finds the first record of a log that is not older than a timestamp.
 
-The search is a generator, because it may be long: it yields None where a turn of the loop should end, and a function
-where a batch must be opened, which may take a while and runs in a thread.
+The search has steps, because it may be long. A batch is opened in a thread, since that may take a while.
 
 What a batch may cost is limited. A batch of a few kilobytes may hold millions of records, and a header may promise a
 timestamp that no record has. The answer is then the batch itself, by its header: its base offset and its largest
@@ -10,13 +9,14 @@ timestamp. A consumer that begins there misses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import OPENED_RECORDS_MAX
+from moldau.base.steps import Steps, WaitingSteps
 from moldau.base.turns import CHECKS_A_TURN
 from moldau.log.files import File
 from moldau.log.segments import Segments
@@ -30,9 +30,9 @@ from moldau.wire.records import iterate_records
 BATCHES_OPENED_MAX: Final = 8
 """Batches whose headers promise a record that they do not have, before one is believed."""
 
-OpenBatch = Callable[[], TimestampOffset | None]
-TimeSearch = Generator[OpenBatch | None, TimestampOffset | None, TimestampOffset | None]
-"""Yields a function that opens a batch, and is sent what that returns; or None, where a turn should end."""
+TimeSearch = WaitingSteps[TimestampOffset | None]
+InThread = Callable[[Callable[[], TimestampOffset | None]], TimeSearch]
+"""Waits for the result of a function that opens a batch."""
 
 
 class _Batch(NamedTuple):
@@ -43,7 +43,9 @@ class _Batch(NamedTuple):
     header: BatchHeader
 
 
-def search_time(segments: Segments, target_ms: int, start_offset: int, decompressed_bytes_max: int) -> TimeSearch:
+def search_time(
+    segments: Segments, target_ms: int, start_offset: int, decompressed_bytes_max: int, in_thread: InThread
+) -> TimeSearch:
     """Search for the first record from `start_offset` on that is not older than `target_ms`. After each `yield` the
     segments may be others, so that the search goes on from an offset."""
     from_offset, opened = start_offset, 0
@@ -59,17 +61,17 @@ def search_time(segments: Segments, target_ms: int, start_offset: int, decompres
         opened += 1
         if header.record_count > OPENED_RECORDS_MAX or opened > BATCHES_OPENED_MAX:
             return _by_header(header, from_offset)
-        found = yield partial(_first_record, batch, target_ms, from_offset, decompressed_bytes_max)
+        found = yield from in_thread(partial(_first_record, batch, target_ms, from_offset, decompressed_bytes_max))
         if found is not None:
             return found
         from_offset = header.next_offset
 
 
-def find_largest_timestamp(segments: Segments) -> Generator[None, object, int]:
+def find_largest_timestamp(segments: Segments) -> Steps[int]:
     """Return the largest timestamp of all segments, -1 without timestamps. After a restart it is read from the indexes,
     those of one segment in a turn. After each `yield` the segments may be others."""
     while any(segment.load_largest_timestamp() for segment in segments):
-        yield None
+        yield
     return max(segment.largest_timestamp.timestamp for segment in segments)
 
 

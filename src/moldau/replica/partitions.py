@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.ids import TopicPartition, Uuid
 from moldau.base.settings.topics import MIN_INSYNC_REPLICAS
-from moldau.base.steps import Steps, split
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
@@ -190,26 +190,25 @@ class Partitions:
         return bool(self._updates)
 
     def _update(self, reconfigured: Iterable[str], have_brokers_changed: bool) -> Steps[None]:
-        left = ITEMS_A_TURN
+        turn = TurnItems(ITEMS_A_TURN)
         for name in reconfigured:
             if name not in self._topics:
                 continue  # it was deleted meanwhile
             config, min_insync_replicas = self._config(self._image, name)
-            left -= CONFIG_COST
+            turn.count(CONFIG_COST)
             for some in split(list(self._topics[name].values()), ITEMS_A_TURN):
                 for partition in some:
                     partition.log.update_config(config)
                     partition.min_insync_replicas = min_insync_replicas
                     partition.reevaluate_isr()
-                left -= len(some)
-                if left <= 0:
+                if turn.ends_after(len(some)):
                     yield
-                    left = ITEMS_A_TURN
+        turn = TurnItems(ITEMS_A_TURN)
         for some in split(self.all(), ITEMS_A_TURN) if have_brokers_changed else ():
             for partition in some:
                 if partition.leadership is not None:
                     partition.reevaluate_isr()
-            if len(some) == ITEMS_A_TURN:
+            if turn.ends_after(len(some)):
                 yield
 
     def _config(self, image: MetadataImage, topic: str) -> tuple[LogConfig, int]:

@@ -17,7 +17,7 @@ from moldau.base.promise import Promise
 from moldau.log.epochs import LeaderEpochs
 from moldau.log.producers import Producers
 from moldau.log.reading import Slice, first_batch
-from moldau.log.time_search import TimeSearch
+from moldau.log.time_search import InThread, TimeSearch
 from moldau.log.txn_index import AbortedTxn
 from moldau.metadata.image import PartitionState
 from moldau.replica.faults import ReportFault
@@ -349,8 +349,8 @@ class ViewLog:
     def aborted_between(self, offset: int, up_to: int) -> Sequence[AbortedTxn]:
         return self._view.source.log.aborted_between(offset, up_to)
 
-    def search_time(self, target_ms: int | None) -> TimeSearch:
-        return self._view.source.log.search_time(target_ms)
+    def search_time(self, target_ms: int | None, in_thread: InThread) -> TimeSearch:
+        return self._view.source.log.search_time(target_ms, in_thread)
 
 
 ReadablePartition = Partition | ViewPartition

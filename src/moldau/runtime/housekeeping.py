@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from moldau.base.clock import Clock
 from moldau.base.errors import StorageFault
@@ -15,7 +14,7 @@ from moldau.base.loop_watch import name_of
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps
-from moldau.base.turns import DELETED_A_TURN, LISTED_A_TURN, SLOW_ITEMS_A_TURN
+from moldau.base.turns import DELETED_A_TURN, DISK_TURN_MS, LISTED_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.log.checkpoint_files import Checkpoint
 from moldau.log.store import LogStore
 from moldau.replica.flushing import Flusher
@@ -25,9 +24,6 @@ from moldau.runtime.fault_log import FaultLog
 from moldau.runtime.own_work import OwnWork
 
 log = logging.getLogger("moldau.housekeeping")
-TURN_MS: Final = 5
-"""A turn ends earlier if it has taken so long, as on a slow disk: an active segment that is deleted is rolled first, in
-some twenty file operations."""
 
 
 class Housekeeping:
@@ -103,13 +99,13 @@ class Housekeeping:
         now_ms = self._clock.monotonic_ms
 
         def steps() -> Steps[None]:
-            left, end_ms = count, now_ms() + TURN_MS
+            left, end_ms = count, now_ms() + DISK_TURN_MS
             for partition in self._partitions.all():
                 cost = count
                 while cost >= count:  # a visit that takes a whole turn may have left some for the next one
                     if left <= 0 or now_ms() >= end_ms:
                         yield
-                        left, end_ms = count, now_ms() + TURN_MS
+                        left, end_ms = count, now_ms() + DISK_TURN_MS
                     # The partition may have been deleted since the pass began.
                     cost = (None if partition.is_closed else visit(partition)) or 1
                     left -= cost
@@ -133,7 +129,7 @@ class Housekeeping:
         """
         if self._is_cleaning(partition):
             return 0
-        deleted, end_ms = 0, self._clock.monotonic_ms() + TURN_MS
+        deleted, end_ms = 0, self._clock.monotonic_ms() + DISK_TURN_MS
         is_over = False
         try:
             while not is_over and partition.delete_expired(self._clock.now_ms(), at_most=1):

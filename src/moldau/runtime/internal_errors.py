@@ -15,8 +15,10 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final
 
-from moldau.base.promise import Promise
+from moldau.base.errors import MalformedData, StorageFault
+from moldau.base.promise import Promise, unanswered_by
 
+_REQUESTS: Final = logging.getLogger("moldau.server")
 REPEAT_S: Final = 10.0
 PER_SECOND_MAX: Final = 10
 PLACES_MAX: Final = 256
@@ -76,10 +78,29 @@ INTERNAL_ERRORS: Final = InternalErrors()
 """Of this process: it writes one log."""
 
 
+def closing_error(fault: Exception, what: str, log: logging.Logger = _REQUESTS) -> MalformedData:
+    """Return the reply of a request that failed, which closes its connection. Called while the fault is handled, and
+    logs it if it is a bug of ours, as the router does in the first turn."""
+    if isinstance(fault, MalformedData):
+        return fault
+    if isinstance(fault, StorageFault):
+        return MalformedData(str(fault))
+    INTERNAL_ERRORS.log(log, what)
+    return MalformedData(f"failed here: {what}: {fault!r}")
+
+
 def complete_alone(waiting: Promise[Any], value: Any, log: logging.Logger, who: str) -> None:
     """Complete the promise of one of many requests. What the request does with the value concerns it alone: an
-    unexpected exception there is logged, and the others get theirs."""
+    unexpected exception there is logged and closes its connection, and the others get theirs."""
     try:
         waiting.complete(value)
-    except Exception:
-        INTERNAL_ERRORS.log(log, "a request failed after %s had answered", who)
+    except Exception as fault:
+        end_alone(fault, log, who)
+
+
+def end_alone(fault: Exception, log: logging.Logger, who: str) -> None:
+    """The part of `complete_alone` that handles the exception."""
+    unanswered = unanswered_by(fault)
+    error = closing_error(fault, f"a request failed after {who} had answered", log)
+    if unanswered is not None:
+        complete_alone(unanswered, error, log, who)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
+from moldau.runtime.internal_errors import complete_alone
+
+log = logging.getLogger("moldau.server")
 
 
 class ThreadWork:
@@ -41,7 +45,7 @@ class ThreadWork:
             if fault is not None and not isinstance(fault, StorageFault):
                 self._on_fault(fault if isinstance(fault, Exception) else RuntimeError(repr(fault)))
                 fault = None
-            done.complete(fault)
+            complete_alone(done, fault, log, "a thread")
 
         self._running.add(running)
         running.add_done_callback(finished)

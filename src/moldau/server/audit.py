@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from moldau.base.clock import Clock, Timers
 from moldau.base.counters import AUDIT_LINES_DROPPED, DENIED, Counters
+from moldau.base.errors import MalformedData
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems
 from moldau.base.turns import SLOW_ITEMS_A_TURN
@@ -170,7 +171,12 @@ class AuditedHandler:
         if isinstance(reply, NoReply) or not self._audit.logs_actions or not self._handler.is_administrative(request):
             return reply
         if isinstance(reply, LongReply):
-            return map_long_reply(reply, lambda response: self._logged(request, response, caller))
+            return map_long_reply(
+                reply,
+                lambda response: (
+                    response if isinstance(response, MalformedData) else self._logged(request, response, caller)
+                ),
+            )
         if isinstance(reply, Promise):
             return reply.and_then(lambda response: self._logged(request, response, caller))
         return self._logged(request, reply, caller)

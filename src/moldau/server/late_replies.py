@@ -93,6 +93,14 @@ def map_long_reply(reply: LongReply, change: Callable[[Any], Any]) -> LongReply:
     return changed
 
 
+def framed_when_ready(response: Promise[Any], frame: Callable[[Any], Outgoing]) -> Promise[Outgoing]:
+    """Return what `frame` returns for the response, when it is there. `frame` must not raise; unlike that of a `map`,
+    it also gets the MalformedData that closes the connection."""
+    framed: Promise[Outgoing] = Promise()
+    response.then(lambda value: framed.complete(frame(value)))
+    return framed
+
+
 def frame_by(run_in_thread: RunInThread, frame: Callable[[], Outgoing]) -> Promise[Outgoing]:
     """Return what `frame` returns, which is called in a thread."""
     framed = Outgoing()

@@ -22,7 +22,7 @@ from moldau.runtime.internal_errors import InternalErrors
 from moldau.security.acls.access import Access
 from moldau.server.conversation import LongReply, Reply
 from moldau.server.handler import Answer, Caller, Handler
-from moldau.server.late_replies import frame_by, map_long_reply, reply_when_decoded
+from moldau.server.late_replies import frame_by, framed_when_ready, map_long_reply, reply_when_decoded
 from moldau.server.request_counts import NOT_TIMED, TIMED_EVERY, RequestCounts
 from moldau.server.routes import Route, make_route
 from moldau.server.throttling import NotThrottling, ThrottledRequest, Throttling, pausing
@@ -282,7 +282,7 @@ class ConnectionRouter:
     ) -> Promise[Outgoing]:
         run_in_thread = self._router.run_in_thread
         if not isinstance(response, LongReply):
-            return response.map(partial(self._late_frame, route, correlation_id, throttled, began_s))
+            return framed_when_ready(response, partial(self._late_frame, route, correlation_id, throttled, began_s))
         if run_in_thread is not None:
             in_thread = partial(self._frame_in_thread, run_in_thread, route, correlation_id, throttled, began_s)
             return map_long_reply(response, in_thread)
@@ -317,7 +317,10 @@ class ConnectionRouter:
             return self._late_frame(route, correlation_id, throttled, began_s, response)
         if began_s:
             route.counts.note_response(began_s)
-        pause_ms = 0 if throttled is None else throttled.set_pause(response)
+        try:
+            pause_ms = 0 if throttled is None else throttled.set_pause(response)
+        except Exception:
+            return self._unwritable(route)
         framed = frame_by(run_in_thread, partial(self._late_frame, route, correlation_id, None, NOT_TIMED, response))
         # With a pause, an empty frame would not close the connection.
         return framed.map(lambda reply: pausing(pause_ms, reply) if reply else reply) if pause_ms else framed
@@ -344,9 +347,13 @@ class ConnectionRouter:
                 return route.frame(correlation_id, response)
             return throttled.frame(route.frame, correlation_id, response)
         except Exception:
-            route.counts.failures += 1
-            self._router.log_error("the reply to %s cannot be written", route.name)
-            return Outgoing()
+            return self._unwritable(route)
+
+    def _unwritable(self, route: Route) -> Outgoing:
+        """Return the empty frame that closes the connection. Called while the exception is handled."""
+        route.counts.failures += 1
+        self._router.log_error("the reply to %s cannot be written", route.name)
+        return Outgoing()
 
     def _failure(self, route: Route, caller: Caller, error: Exception) -> MalformedData:
         """Return the error that closes the connection; log a bug of ours."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.promise import Promise, resolved, when_ready
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.promise import Promise, resolved, unanswered_by, when_ready
 
 
 def test_the_waiter_is_called_on_completion() -> None:
@@ -95,12 +97,25 @@ def test_and_then_completes_with_a_raised_kafka_error() -> None:
     assert (refused.code, refused.message) == (ErrorCode.NOT_COORDINATOR, "7")
 
 
-def test_and_then_does_not_catch_internal_errors() -> None:
+@pytest.mark.parametrize("method", [Promise.map, Promise.and_then])
+def test_an_unexpected_exception_is_raised_and_tells_what_it_leaves_unanswered(method: Any) -> None:
     first: Promise[int] = Promise()
-    result = first.and_then(lambda n: 1 // n)
-    with pytest.raises(ZeroDivisionError):
+    result = method(first.map(lambda n: n), lambda n: 1 // n)
+    method(result, lambda _: pytest.fail("there is no value"))
+    with pytest.raises(ZeroDivisionError) as raised:
         first.complete(0)
     assert not result.done
+    assert unanswered_by(raised.value) is result
+    assert unanswered_by(raised.value) is None, "it is ended once"
+
+
+@pytest.mark.parametrize("method", [Promise.map, Promise.and_then])
+def test_what_ends_a_request_is_passed_on(method: Any) -> None:
+    first: Promise[Any] = Promise()
+    result = method(first, lambda _: pytest.fail("it is no value"))
+    malformed = MalformedData("bad")
+    first.complete(malformed)
+    assert result.value() is malformed
 
 
 def test_when_ready_continues_at_once_with_a_value_and_later_with_a_promise() -> None:

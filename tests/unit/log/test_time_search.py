@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from harness.making_logs import NOW_MS, WatchedFiles, batch_of, new_log, offset_for_time, reopened_log, run_search
+from harness.making_logs import NOW_MS, WatchedFiles, batch_of, here, new_log, offset_for_time, reopened_log, run_search
 from harness.operations import operations_of
 
 from moldau.base.errors import MalformedData
+from moldau.base.promise import Promise
 from moldau.base.turns import CHECKS_A_TURN
 from moldau.log import time_search
 from moldau.log.config import LogConfig
 from moldau.log.log import Log
-from moldau.log.time_search import BATCHES_OPENED_MAX
+from moldau.log.time_index import TimestampOffset
+from moldau.log.time_search import BATCHES_OPENED_MAX, TimeSearch
 from moldau.wire.batch import stamp_create_time
 from moldau.wire.compression import Compression
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
@@ -85,13 +89,16 @@ def test_a_long_search_takes_several_turns() -> None:
     for _ in range(2 * CHECKS_A_TURN):
         append(log, batch_of(key=None))
     append(log, batch_of(timestamp=LATER_MS))
-    search = log.search_time(LATER_MS)
-    assert next(search) is None
-    assert next(search) is None
-    open_batch = next(search)
-    assert open_batch is not None
-    assert open_batch() == offset_for_time(log, LATER_MS) == (LATER_MS, 2 * CHECKS_A_TURN + 1, 3)
-    first_turn = operations_of(lambda: next(log.search_time(LATER_MS)))
+    opened = Promise[float]()
+
+    def in_thread(open_batch: Callable[[], TimestampOffset | None]) -> TimeSearch:
+        yield opened
+        return open_batch()
+
+    search = log.search_time(LATER_MS, in_thread)
+    assert [next(search) for _ in range(3)] == [None, None, opened]
+    assert run_search(search) == offset_for_time(log, LATER_MS) == (LATER_MS, 2 * CHECKS_A_TURN + 1, 3)
+    first_turn = operations_of(lambda: next(log.search_time(LATER_MS, in_thread)))
     assert first_turn < 30 * CHECKS_A_TURN
 
 
@@ -100,7 +107,7 @@ def test_a_turn_reads_the_indexes_of_one_segment(target_ms: int | None) -> None:
     """After a restart no segment's largest timestamp is known."""
     files, config = WatchedFiles(), LogConfig(segment_bytes=2 * len(batch_of()))
     log = reopened_log(files, [NOW_MS] * 20 + [LATER_MS], config, config)
-    search = log.search_time(target_ms)
+    search = log.search_time(target_ms, here)
     files.time_indexes_read.clear()
     for _ in range(5):
         assert next(search) is None

@@ -221,7 +221,7 @@ def test_an_expired_token_can_only_be_removed(controller: TokenController) -> No
 
 
 def test_expired_tokens_are_removed_in_rounds(controller: TokenController, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delegation_tokens, "REMOVED_AT_ONCE_MAX", 2)
+    monkeypatch.setattr(delegation_tokens, "TOKENS_A_DECISION", 2)
     for lifetime_ms in (5, 9, 5, 5):
         controller.create(ANN, lifetime_ms)
     rounds = []

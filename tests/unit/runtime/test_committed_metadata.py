@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 
 import pytest
 
-from moldau.base.errors import MalformedData
+from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import encode_record
 from moldau.raft.snapshots import SnapshotId
 from moldau.runtime.own_work import OwnWork
-from moldau.runtime.quorum.committed_metadata import CommittedMetadata
+from moldau.runtime.quorum.committed_metadata import SHORTAGE_RETRY_MS, CommittedMetadata
 from moldau.testing.clock import FakeTimers
 from moldau.wire.batch import BatchHeader, read_header
 from moldau.wire.log_records.metadata import TopicRecord
@@ -32,6 +33,8 @@ class ShortLog:
         self.start_offset = 0
         self.snapshot: SnapshotId | None = None
         self.is_damaged = False
+        self.refusals = 0
+        """How often the snapshot cannot be opened."""
         self.damaged_from = ITEMS_A_TURN + 1
         self._batches: list[memoryview] = []
 
@@ -47,6 +50,9 @@ class ShortLog:
         return self.snapshot
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[bytes]:
+        if self.refusals:
+            self.refusals -= 1
+            raise StorageFault("0.checkpoint", OSError(errno.EMFILE, "too many open files"))
         for number in range(snapshot.end_offset):
             if self.is_damaged and number >= self.damaged_from:
                 raise MalformedData("a batch with a wrong CRC")
@@ -105,6 +111,35 @@ def test_a_new_leader_reads_the_whole_snapshot_at_once() -> None:
     assert len(image.topics) == MANY + 1
     harness.timers.run_soon()
     assert harness.topics() == MANY, "the rest is not committed yet"
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_a_snapshot_that_cannot_be_opened_for_lack_of_descriptors_is_loaded_later(
+    refusals: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness = MetadataHarness()
+    harness.log.adopt(MANY)
+    harness.log.append(MANY)
+    harness.log.refusals = refusals
+    harness.metadata.committed(MANY + 1)
+    harness.timers.run_soon()
+    assert harness.topics() == 0
+    for _ in range(refusals):
+        harness.timers.advance(SHORTAGE_RETRY_MS)
+    harness.timers.run_soon()
+    assert harness.topics() == MANY + 1
+    assert not harness.faults
+    assert caplog.messages == ["the metadata cannot be read, retried every second: 0.checkpoint: too many open files"]
+
+
+def test_nothing_is_loaded_later_once_it_is_stopped() -> None:
+    harness = MetadataHarness()
+    harness.log.adopt(MANY)
+    harness.log.refusals = 1
+    harness.metadata.committed(MANY)
+    harness.metadata.stop()
+    harness.timers.advance(SHORTAGE_RETRY_MS)
+    assert harness.topics() == 0
 
 
 def test_damage_found_in_the_first_turn_is_a_fault() -> None:

@@ -12,10 +12,10 @@ from harness.raised_faults import own_work
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.promise import Promise
-from moldau.base.turns import ITEMS_A_TURN
+from moldau.base.turns import ITEMS_A_TURN, PROPOSALS_A_REQUEST
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
-from moldau.runtime.replication.isr_changes import PROPOSALS_A_REQUEST, IsrChanges
+from moldau.runtime.replication.isr_changes import IsrChanges
 from moldau.testing.clock import FakeTimers
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_partition import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from moldau.base.ids import Uuid
-from moldau.base.steps import Steps, split
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.machine import UNWRITABLE, CoordinatorRecord
@@ -58,16 +58,15 @@ def draft_in_steps(
     """Draft a commit, some hundred partitions in each step. `add` drafts some partitions of a topic: their
     records, and a topic of the response, which is then joined with the topic of the parts before."""
     draft: CommitDraft[T] = CommitDraft()
-    room = ITEMS_A_TURN
+    turn = TurnItems(ITEMS_A_TURN)
     for topic in topics:
         parts: list[Sequence[Any]] = list(split(topic.partitions, ITEMS_A_TURN)) or [()]
         for part_number, some in enumerate(parts):
-            if room <= 0:
+            if turn.is_over():
                 yield
-                room = ITEMS_A_TURN
             add(draft, topic, some)
             if part_number:
                 rest: Any = draft.topics.pop().partitions
                 draft.topics[-1].partitions = [*draft.topics[-1].partitions, *rest]
-            room -= 1 + len(some)
+            turn.count(1 + len(some))
     return draft

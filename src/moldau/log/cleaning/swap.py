@@ -13,15 +13,18 @@ renames and removals that are not synced, but only the newest of them.
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from moldau.base.errors import StorageFault
 from moldau.log import layout
 from moldau.log.cleaning.job import CleaningJob, CleaningResult
 from moldau.log.files import Files
 from moldau.log.walk import walk_headers
 
-_LOG_LAST: Final = (*layout.INDEX_FILES, layout.LOG)
+LOG_LAST: Final = (*layout.INDEX_FILES, layout.LOG)
 
 
 @dataclass(slots=True)
@@ -69,9 +72,37 @@ def segment_path(directory: str, base_offset: int) -> str:
 
 def rename_segment_files(files: Files, stem: str, source: str, target: str) -> None:
     """Rename the files of one segment from suffix `source` to `target`, the .log last. Missing indexes are skipped."""
-    for suffix in _LOG_LAST:
-        if files.exists(stem + suffix + source):
-            files.rename(stem + suffix + source, stem + suffix + target)
+    for old_name, new_name in existing(files, stem, LOG_LAST, source, target):
+        files.rename(old_name, new_name)
+
+
+def rename_all(files: Files, renames: Sequence[tuple[str, str]]) -> None:
+    """Rename all files from their first name to their second one; if there is no room for a name, none of them."""
+    done: list[tuple[str, str]] = []
+    try:
+        for source, target in renames:
+            files.rename(source, target)
+            done.append((source, target))
+    except StorageFault as fault:
+        if fault.is_shortage:
+            _rename_back(files, done)
+        raise
+
+
+def _rename_back(files: Files, done: list[tuple[str, str]]) -> None:
+    """A directory has room for names that it has just had. If not, the fault is no shortage that a retry could end."""
+    for source, target in reversed(done):
+        try:
+            files.rename(target, source)
+        except StorageFault as fault:
+            raise StorageFault(source, OSError(errno.EIO, f"cannot get its name back: {fault}")) from fault
+
+
+def existing(files: Files, stem: str, suffixes: Iterable[str], source: str, target: str) -> list[tuple[str, str]]:
+    """Return the names of the files of one segment that exist with suffix `source`, and those with `target`."""
+    return [
+        (stem + suffix + source, stem + suffix + target) for suffix in suffixes if files.exists(stem + suffix + source)
+    ]
 
 
 def delete_cleaned_files(files: Files, job: CleaningJob) -> None:
@@ -82,7 +113,7 @@ def delete_cleaned_files(files: Files, job: CleaningJob) -> None:
 
 def delete_segment_files(files: Files, stem: str, suffix: str) -> None:
     """Delete the files of one segment, the .log first: without it the others are ignored."""
-    for part in reversed(_LOG_LAST):
+    for part in reversed(LOG_LAST):
         files.unlink(stem + part + suffix)
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode
 from moldau.base.limits import TOKEN_RENEWERS_MAX, TOKENS_OF_REQUESTER_MAX
+from moldau.base.turns import TOKENS_A_DECISION
 from moldau.metadata.controller.decision import Decision
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.snapshot import token_record
@@ -24,7 +25,6 @@ from moldau.wire.messages.expire_delegation_token import ExpireDelegationTokenRe
 from moldau.wire.messages.renew_delegation_token import RenewDelegationTokenRequest, RenewDelegationTokenResponse
 
 TIME_MAX: Final = 2**63 - 1
-REMOVED_AT_ONCE_MAX: Final = 1000
 NO_TIME: Final = -1
 """In responses to requests that were refused before the token was looked for."""
 
@@ -145,8 +145,8 @@ def decide_expire_token(
 def decide_remove_expired_tokens(image: MetadataImage, now_ms: int) -> Decision[bool]:
     """Remove tokens that have expired. The response says whether there are more: one decision must not take long."""
     expired = sorted(token.id for token in image.delegation_tokens.values() if token.lifetime_ms(now_ms) < 0)
-    records = tuple(RemoveDelegationTokenRecord(token_id) for token_id in expired[:REMOVED_AT_ONCE_MAX])
-    return Decision(len(expired) > REMOVED_AT_ONCE_MAX, records)
+    records = tuple(RemoveDelegationTokenRecord(token_id) for token_id in expired[:TOKENS_A_DECISION])
+    return Decision(len(expired) > TOKENS_A_DECISION, records)
 
 
 def _find(image: MetadataImage, hmac: bytes, context: TokenContext) -> DelegationToken | ErrorCode:

@@ -14,7 +14,7 @@ from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
-from moldau.base.steps import Steps, TurnItems
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.base.topic_names import METADATA_TOPIC, collision_key, topic_name_problem
 from moldau.base.turns import LISTED_A_TURN
 from moldau.base.view_configs import VIEW_PREFIX
@@ -84,14 +84,13 @@ class _Limits:
 
     def __init__(self) -> None:
         self._partitions_left = PARTITIONS_PER_REQUEST_MAX
-        self._left_this_step = LISTED_A_TURN
+        self._turn = TurnItems(LISTED_A_TURN)
 
     def count_topic(self, configs: int = 0) -> Steps[None]:
         """Called before each topic, with the number of its configs: end the step if it has decided enough."""
-        if self._left_this_step <= 0:
+        if self._turn.is_over():
             yield
-            self._left_this_step = LISTED_A_TURN
-        self._left_this_step -= TOPIC_COST + (CONFIGS_COST + configs if configs else 0)
+        self._turn.count(TOPIC_COST + (CONFIGS_COST + configs if configs else 0))
 
     def count_partitions(self, count: int) -> None:
         """Called before a topic's partitions are built: they cost the same if the topic is then refused. Raise
@@ -102,7 +101,7 @@ class _Limits:
                 f"Excessively large number of partitions per request: at most {PARTITIONS_PER_REQUEST_MAX}.",
             )
         self._partitions_left -= count
-        self._left_this_step -= count
+        self._turn.count(count)
 
 
 def decide_create_topics(
@@ -240,9 +239,11 @@ def _assigned_replicas(image: MetadataImage, topic: CreatableTopic) -> Steps[lis
             "A manual partition assignment was specified, but numPartitions was not set to -1.",
         )
     assigned: dict[int, tuple[int, ...]] = {}
+    turn = TurnItems(LISTED_A_TURN)
     for assignment in topic.assignments:
-        if assigned and not len(assigned) % LISTED_A_TURN:
+        if turn.is_over():
             yield
+        turn.count(1)
         if assignment.partition_index in assigned:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -338,10 +339,10 @@ def _assigned_new_replicas(
             "were specified.",
         )
     replicas: list[tuple[int, ...]] = []
-    for brokers in assignments:
-        if replicas and not len(replicas) % LISTED_A_TURN:
+    for number, some in enumerate(split(assignments, LISTED_A_TURN)):
+        if number:
             yield
-        replicas.append(check_assignment(image, brokers))
+        replicas += [check_assignment(image, brokers) for brokers in some]
     if any(len(brokers) != topic.replication_factor for brokers in replicas):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -357,8 +358,9 @@ def decide_delete_topics(
     results: list[DeletableTopicResult] = []
     records: dict[Uuid, RemoveTopicRecord] = {}
     counts = Counter((topic.name, topic.topic_id) for topic in requested)
-    for number, topic in enumerate(requested, 1):
-        if not number % (LISTED_A_TURN // TOPIC_COST):
+    turn = TurnItems(LISTED_A_TURN // TOPIC_COST)
+    for topic in requested:
+        if turn.ends_after(1):
             yield
         try:
             if counts[topic.name, topic.topic_id] > 1:

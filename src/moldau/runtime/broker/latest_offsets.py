@@ -13,6 +13,7 @@ from typing import Final
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
 from moldau.base.promise import Promise
+from moldau.base.steps import TurnItems
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partitions import Partitions
@@ -44,13 +45,14 @@ class LatestOffsets:
         """Replace the value of each partition by its high watermark, unless it is unknown. Each yield is the end of a
         turn; a promise must be awaited."""
         elsewhere: dict[int, list[Place]] = {}
-        for number, (topic, index) in enumerate(ends, 1):
+        turn = TurnItems(ITEMS_A_TURN)
+        for topic, index in ends:
             partition = self._partitions.find_readable(topic, index)
             if partition is not None and partition.is_leader:
                 ends[topic, index] = partition.high_watermark
             elif (leader := self._leader(topic, index)) >= 0:
                 elsewhere.setdefault(leader, []).append((topic, index))
-            if not number % ITEMS_A_TURN:
+            if turn.ends_after(1):
                 yield None
         answers = []
         for leader, wanted in elsewhere.items():

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.runtime.controller.channel import ControllerChannel
+from moldau.runtime.internal_errors import complete_alone
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+log = logging.getLogger("moldau.server")
 
 
 class ProducerIds:
@@ -60,7 +64,7 @@ class ProducerIds:
         if isinstance(block, KafkaError):
             waiting, self._waiting = self._waiting, deque()
             for promise in waiting:
-                promise.complete(block)
+                complete_alone(promise, block, log, "the controller")
             return
         self._block = block
         self._serve_waiting()
@@ -70,7 +74,7 @@ class ProducerIds:
     def _serve_waiting(self) -> None:
         while self._waiting and self._block:
             producer_id, self._block = self._block[0], self._block[1:]
-            self._waiting.popleft().complete(producer_id)
+            complete_alone(self._waiting.popleft(), producer_id, log, "the controller")
 
 
 def controller_allocator(

@@ -2,7 +2,8 @@
 and swaps the result in on the loop.
 
 It cleans one log at a time, of leaders and followers alike: every replica cleans its own. A log that cannot be cleaned
-does not hold up others; a disk error while segments are deleted or swapped stops the node. `log/cleaning` has the
+does not hold up others; a disk error while segments are deleted or swapped stops the node, unless only room or file
+descriptors ran out: then the log is cleaned later. `log/cleaning` has the
 cleaning itself.
 """
 
@@ -19,7 +20,7 @@ from moldau.base.errors import KafkaError, MalformedData, StorageFault
 from moldau.base.ids import TopicPartition
 from moldau.base.long_work import LongWork, Soon
 from moldau.base.ports import RunInThread
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems
 from moldau.base.turns import SEGMENTS_READ_A_TURN, SLOW_ITEMS_A_TURN
 from moldau.log import compaction
 from moldau.log.log import Log
@@ -186,20 +187,20 @@ class LogCleaner:
         segments of them must be read, or have expired and are deleted."""
         dirtiest: DirtyLog | None = None
         now_ms = self._clock.now_ms()
-        left, reads_left = SLOW_ITEMS_A_TURN, SEGMENTS_READ_A_TURN
+        turn, reads_left = TurnItems(SLOW_ITEMS_A_TURN), SEGMENTS_READ_A_TURN
         for partition in self._partitions.all():
             is_read = False
             while not is_read:
-                left -= (self._delete_expired(partition) if _is_compacted(partition) else 0) or 1
+                turn.count(self._delete_expired(partition) if _is_compacted(partition) else 0)
                 due, reads = self._if_due(partition, now_ms, reads_left)
                 reads_left -= reads
                 if due is not None and (dirtiest is None or due.dirty_ratio > dirtiest.dirty_ratio):
                     dirtiest = due
                 is_read = reads_left > 0  # else more of it may have to be read
-                if left <= 0 or not is_read:
+                if turn.is_over() or not is_read:
                     yield
                     now_ms = self._clock.now_ms()
-                    left, reads_left = SLOW_ITEMS_A_TURN, SEGMENTS_READ_A_TURN
+                    turn, reads_left = TurnItems(SLOW_ITEMS_A_TURN), SEGMENTS_READ_A_TURN
         return dirtiest
 
     def _if_due(self, partition: Partition, now_ms: int, reads_max: int) -> tuple[DirtyLog | None, int]:
@@ -320,14 +321,23 @@ class LogCleaner:
             self._on_failed(swap.ended, CleaningFailed(LOG_CHANGED))
 
     def _on_named(self, swap: Swap, fault: StorageFault | None) -> None:
-        if fault is not None and swap.is_wanted:
-            raise fault  # else the directory was renamed while it was synced
-        self._run(self._replace(swap), self._after_timers)  # not after a stop: the next start completes the swap
+        if fault is None or not swap.is_wanted:  # not wanted: the directory was renamed while it was synced
+            self._run(self._replace(swap), self._after_timers)  # not after a stop: the next start completes the swap
+        elif fault.is_shortage:
+            self._on_failed(swap.ended, failure(fault))
+        else:
+            raise fault
 
     def _replace(self, swap: Swap) -> Steps[None]:
         ended, work = swap.ended, swap.work
         while swap.is_wanted and not work.is_done:
-            compaction.replace_next(ended.log, work, self._clock.now_ms())
+            try:
+                compaction.replace_next(ended.log, work, self._clock.now_ms())
+            except StorageFault as fault:
+                if not fault.is_shortage:
+                    raise
+                self._on_failed(ended, failure(fault))  # what is replaced stays: it is cleaned again, with the rest
+                return
             yield
         is_wanted = swap.is_wanted
         self._round = None

@@ -18,7 +18,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.clock import Timer
+from moldau.base.errors import ErrorCode, KafkaError, StorageFault
 from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
@@ -30,7 +31,7 @@ from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import encode_record
 from moldau.runtime.internal_errors import INTERNAL_ERRORS, complete_alone
 from moldau.runtime.own_work import OwnWork
-from moldau.runtime.quorum.committed_metadata import CommittedMetadata
+from moldau.runtime.quorum.committed_metadata import NOT_READABLE, SHORTAGE_RETRY_MS, CommittedMetadata
 
 R = TypeVar("R")
 Decide = Callable[[MetadataImage], Decision[R] | Steps[Decision[R]]]
@@ -89,6 +90,7 @@ class Controller:
         self._current = current
         self._image = MetadataImage()
         self._is_active = False
+        self._taking_over: Timer | None = None
         self._leader_id = self._leader_epoch = -1
         self.previous_leader_id = -1
         """The node that led the quorum before the present leader; -1 if unknown."""
@@ -189,10 +191,19 @@ class Controller:
     # --- calls of the quorum ------------------------------------------------------------------------------------
 
     def leading(self, epoch: int) -> None:
-        """Begin with the whole log: the uncommitted records of earlier leaders are committed with this leader's own."""
+        """Begin with the whole log: the uncommitted records of earlier leaders are committed with this leader's own.
+        Without file descriptors to read it, this is tried again every second, and requests get NOT_CONTROLLER."""
+        self._taking_over = None
         end_offset = self._writer.end_offset
         self._committed.stop()
-        self._image, changes = self._committed.read(end_offset)
+        try:
+            self._image, changes = self._committed.read(end_offset)
+        except StorageFault as fault:
+            if not fault.is_shortage:
+                raise
+            log.warning("%s: %s", NOT_READABLE, fault)
+            self._taking_over = self._own_work.after_ms(SHORTAGE_RETRY_MS, partial(self.leading, epoch))
+            return
         self._is_active = True
         self._parked.append(_Parked(end_offset, self._image, changes, Promise(), None))
         self._release()
@@ -200,6 +211,9 @@ class Controller:
             duties.take_over()
 
     def no_longer_leading(self) -> None:
+        if self._taking_over is not None:
+            self._taking_over.cancel()
+            self._taking_over = None
         self._is_active = False
         parked, self._parked = self._parked, deque()
         submitted, self._submitted = self._submitted, deque()

@@ -10,7 +10,7 @@ from moldau.base.clock import Clock
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.settings import topics
-from moldau.base.steps import Steps, TurnItems
+from moldau.base.steps import TurnItems, WaitingSteps, checking
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.base.turns import CHANGES_A_TURN
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
@@ -65,6 +65,7 @@ class GroupCoordinator:
         )
         self._new_topics = NewTopics(self.shards)
         self._is_matching = False
+        self._waiting_to_match: list[Promise[float]] = []
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -78,19 +79,22 @@ class GroupCoordinator:
             _check_group_id(group_id, allows_empty_group_id)
         return self.shards.submit(group_id, decide, *arguments)
 
-    def match(self, group_id: str, unmatched: PatternsNotMatched) -> Steps[None]:
+    def match(self, group_id: str, unmatched: PatternsNotMatched) -> WaitingSteps[None]:
         """Match the patterns that a request of the group needs. A node matches those of one request at a time;
         others wait, as they may need the same ones. Raise KafkaError if this node no longer coordinates the group."""
         while self._is_matching:
-            yield
+            matched: Promise[float] = Promise()
+            self._waiting_to_match.append(matched)
+            yield matched
             self.shards.loaded_machine_of(group_id)
         self._is_matching = True
         try:
-            for _ in unmatched.steps:
-                yield
-                self.shards.loaded_machine_of(group_id)
+            yield from checking(unmatched.steps, lambda: self.shards.loaded_machine_of(group_id))
         finally:
             self._is_matching = False
+            waiting, self._waiting_to_match = self._waiting_to_match, []
+            for each in waiting:
+                each.complete(0.0)
 
     def machine_to_read(self, group_id: str, allows_empty_group_id: bool = False) -> Groups:
         """Return the machine of a group, for a request that reads it in several turns and then calls `submit_read`.

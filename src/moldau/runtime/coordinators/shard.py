@@ -29,7 +29,7 @@ from moldau.coordinator.machine import UNWRITABLE, Answer, CoordinatorRecord, Ou
 from moldau.log.validate import Origin
 from moldau.replica.partition import ACKS_ALL, ACKS_LEADER, Partition
 from moldau.runtime.coordinators.shard_replay import Machine, TransactionalMachine, replay_log
-from moldau.runtime.internal_errors import complete_alone
+from moldau.runtime.internal_errors import complete_alone, end_alone
 from moldau.runtime.own_work import OwnWork
 from moldau.wire.batch import BATCH_HEADER_BYTES
 from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch, new_record
@@ -398,4 +398,7 @@ def _complete(answers: Sequence[Answer]) -> None:
     """Complete the last promise first: of several responses to one connection, the first is then completed last, and
     one send takes all of them."""
     for waiting, response in reversed(answers):
-        complete_alone(waiting, response, log, "its coordinator")
+        try:  # every commit comes here: `complete_alone` is written out
+            waiting.complete(response)
+        except Exception as fault:
+            end_alone(fault, log, "its coordinator")

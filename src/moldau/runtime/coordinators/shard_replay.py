@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from moldau.base.buffers import Buffer
 from moldau.base.errors import MalformedData
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.coordinator.machine import CoordinatorRecord, Deadlines
 from moldau.log.segment import Segment
@@ -57,7 +57,8 @@ def replay_log(partition: Partition, machine: Machine) -> Steps[None]:
     skipped: groups then find older offsets and read some records again, which is better than not loading at all."""
     transactional = machine if isinstance(machine, TransactionalMachine) else None
     segments = partition.log.segments
-    count = position = start = 0
+    position = start = 0
+    turn, is_over = TurnItems(ITEMS_A_TURN), False
     segment: Segment | None = None
     offset: int | None = segments.first.base_offset
     while offset is not None:
@@ -77,16 +78,16 @@ def replay_log(partition: Partition, machine: Machine) -> Steps[None]:
                 # The header of a damaged batch may claim anything, and a base offset has no CRC.
                 if is_sound and offset < header.next_offset <= end:
                     offset = header.next_offset
-                count += max(1, header.record_count) if is_sound else 1
-                if count >= ITEMS_A_TURN:
+                is_over = turn.ends_after(header.record_count if is_sound else 1)
+                if is_over:
                     break
             else:
                 offset = next_base
         except MalformedData as error:
             log.error("%s: skipped the damaged rest of the segment from offset %d: %s", partition.name, offset, error)
             offset = next_base
-        if count >= ITEMS_A_TURN:
-            count = 0
+        if is_over:
+            is_over = False
             yield
 
 

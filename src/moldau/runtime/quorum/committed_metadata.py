@@ -7,12 +7,16 @@ the loop; the image is published when all records of a batch are in it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final, TypeVar
 
-from moldau.base.errors import MalformedData
+from moldau.base.errors import MalformedData, StorageFault
 from moldau.base.long_work import LongWork
-from moldau.base.steps import Steps, finish
+from moldau.base.promise import Promise
+from moldau.base.steps import Steps, WaitingSteps, finish
+from moldau.base.turns import METADATA_BYTES_MAX
 from moldau.metadata.apply import Changes, apply_in_steps
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
@@ -24,8 +28,10 @@ from moldau.wire.batch import BatchHeader
 from moldau.wire.records import iterate_records
 from moldau.wire.schema import MetadataRecord
 
-BYTES_AT_ONCE: Final = 1 << 20
-"""So much of the log, or one batch, is read into memory at once and published as one change."""
+R = TypeVar("R")
+log = logging.getLogger("moldau.controller")
+SHORTAGE_RETRY_MS: Final = 1_000
+NOT_READABLE: Final = "the metadata cannot be read, retried every second"
 
 
 class CommittedMetadata:
@@ -57,18 +63,21 @@ class CommittedMetadata:
         if self._publishing is not None:
             self._publishing.cancel()
 
-    def _publish(self) -> Steps[None]:
+    def _publish(self) -> WaitingSteps[None]:
         while True:
-            yield from self._load_snapshot()
+            while (loaded := (yield from self._when_possible(self._missing_snapshot))) is not None:
+                self._take_over(loaded)
             read_up_to = self._current.image.offset + 1
             if self._high_watermark <= read_up_to:
                 return
-            image, changes = yield from self._read(self._high_watermark, BYTES_AT_ONCE)
+            image, changes = yield from self._when_possible(
+                lambda: self._read(self._high_watermark, METADATA_BYTES_MAX)
+            )
             self._current.publish(image, changes)
             has_advanced, is_behind = image.offset >= read_up_to, image.offset < self._high_watermark - 1
             if not (has_advanced and is_behind):
                 return
-            yield
+            yield None
 
     def read(self, up_to: int) -> tuple[MetadataImage, Changes]:
         """Return the image with everything below the offset `up_to` applied, and the changes.
@@ -76,7 +85,8 @@ class CommittedMetadata:
         A snapshot that the image lacks is loaded and published first: after a start, this node may become the leader
         before `committed` has loaded it.
         """
-        finish(self._load_snapshot())
+        while (loaded := finish(self._missing_snapshot())) is not None:
+            self._take_over(loaded)
         return finish(self._read(up_to))
 
     def _read(self, up_to: int, bytes_max: int | None = None) -> Steps[tuple[MetadataImage, Changes]]:
@@ -93,17 +103,37 @@ class CommittedMetadata:
             offset, epoch = header.last_offset, header.leader_epoch
         return (yield from apply_in_steps(image, _records(batches), offset, epoch))
 
-    def _load_snapshot(self) -> Steps[None]:
-        """Publish the latest snapshot if the log no longer has the records right after the current image; then again,
-        if a later one was fetched meanwhile. Raise MalformedData if no snapshot has these records."""
-        while self._log.start_offset > self._current.image.offset + 1:
-            latest = self._log.latest_snapshot()
-            if latest is None or latest.end_offset <= self._current.image.offset + 1:
-                start = self._log.start_offset
-                raise MalformedData(f"the metadata log begins at offset {start}, and no snapshot reaches that far")
-            records = (decode_record(value) for value in self._log.read_snapshot(latest))
-            image, _ = yield from apply_in_steps(MetadataImage(), records, latest.end_offset - 1, latest.epoch)
-            self._current.publish(image, changes_between(self._current.image, image))
+    def _missing_snapshot(self) -> Steps[MetadataImage | None]:
+        """Return the image of the latest snapshot if the log no longer has the records right after the current image. A
+        later one may be fetched meanwhile. Raise MalformedData if no snapshot has these records."""
+        if self._log.start_offset <= self._current.image.offset + 1:
+            return None
+        latest = self._log.latest_snapshot()
+        if latest is None or latest.end_offset <= self._current.image.offset + 1:
+            start = self._log.start_offset
+            raise MalformedData(f"the metadata log begins at offset {start}, and no snapshot reaches that far")
+        records = (decode_record(value) for value in self._log.read_snapshot(latest))
+        image, _ = yield from apply_in_steps(MetadataImage(), records, latest.end_offset - 1, latest.epoch)
+        return image
+
+    def _take_over(self, snapshot: MetadataImage) -> None:
+        self._current.publish(snapshot, changes_between(self._current.image, snapshot))
+
+    def _when_possible(self, read: Callable[[], Steps[R]]) -> WaitingSteps[R]:
+        """Return what `read` returns. Without file descriptors it is tried again every second."""
+        is_logged = False
+        while True:
+            try:
+                return (yield from read())
+            except StorageFault as fault:
+                if not fault.is_shortage:
+                    raise
+                if not is_logged:
+                    log.warning("%s: %s", NOT_READABLE, fault)
+                is_logged = True
+                awaited: Promise[float] = Promise()
+                self._own_work.after_ms(SHORTAGE_RETRY_MS, partial(awaited.complete, 0.0))
+            yield awaited
 
 
 def _records(batches: Iterable[tuple[BatchHeader, memoryview]]) -> Iterator[MetadataRecord]:

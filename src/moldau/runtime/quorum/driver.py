@@ -168,8 +168,10 @@ class QuorumDriver:
 
     def append(self, values: Sequence[bytes]) -> int:
         """Append one batch as the leader and return the offset after it. Raise KafkaError: NOT_CONTROLLER if this node
-        is not the leader, KAFKA_STORAGE_ERROR if the disk fails; then it also steps down, so that another voter can
-        lead."""
+        is not the leader or was stopped, KAFKA_STORAGE_ERROR if the disk fails; then it also steps down, so that
+        another voter can lead."""
+        if not self._is_running:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "the node stops")
         try:
             end_offset = self._quorum.append(values)
         except StorageFault as fault:

@@ -17,7 +17,7 @@ from moldau.base.clock import Clock, Timer
 from moldau.base.cluster_settings import ReplicaFetchSettings
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.long_work import LongWork
-from moldau.base.steps import Steps
+from moldau.base.steps import Steps, TurnItems
 from moldau.base.turns import CHANGES_A_TURN
 from moldau.client.peers import Peers
 from moldau.replica.follower_log import FollowerLog
@@ -251,16 +251,15 @@ class ReplicaFetcher:
         self._send_next()
 
     def _handle_all(self, response: FetchResponse) -> Steps[None]:
-        left = CHANGES_A_TURN
+        turn = TurnItems(CHANGES_A_TURN)
         for topic in response.responses:
             for data in topic.partitions:
-                if left <= 0:
+                if turn.is_over():
                     yield
-                    left = CHANGES_A_TURN
                 followed = self._followed.get((topic.topic_id, data.partition_index))
                 if followed is not None and self._is_current(followed):
                     self._handle(followed, data)
-                left -= 1 if data.diverging_epoch is None else TRUNCATION_COST
+                turn.count(1 if data.diverging_epoch is None else TRUNCATION_COST)
 
     def _is_current(self, followed: Followed) -> bool:
         """Whether the response is for the partition's present position: its log may have been truncated meanwhile."""

@@ -16,7 +16,7 @@ from moldau.base.limits import RETRY_DELAY_MS
 from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, split
-from moldau.base.turns import ITEMS_A_TURN
+from moldau.base.turns import ITEMS_A_TURN, PROPOSALS_A_REQUEST
 from moldau.replica.partitions import Partitions
 from moldau.replica.replication import IsrDecision, IsrProposal
 from moldau.runtime.own_work import OwnWork
@@ -33,8 +33,6 @@ from moldau.wire.schema import Message
 
 log = logging.getLogger("moldau.replication")
 AskController = Callable[[ApiKey, Message], Promise[Any]]
-PROPOSALS_A_REQUEST: Final = 250
-"""A broker that was away returns to thousands of in-sync sets at once: neither node should handle them in one turn."""
 FINAL_CODES: Final = frozenset(
     {
         ErrorCode.NONE,

@@ -15,8 +15,8 @@ from moldau.base.turns import ITEMS_A_TURN
 from moldau.replica.reading import EMPTY, NO_REPLICA, Reads
 from moldau.replica.sessions import CONSUMER, NEVER_SENT, FetchedPartition, FetchSession
 from moldau.replica.waiting import ParkedFetches
+from moldau.runtime.internal_errors import closing_error
 from moldau.server.handler import Caller
-from moldau.server.handlers.replies import closing_error
 from moldau.wire.codec import size_of
 from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 

@@ -21,6 +21,7 @@ no record has, it answers with a batch's base offset and largest timestamp (`log
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from moldau.base.clock import Timers
@@ -28,7 +29,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFaul
 from moldau.base.limits import PARTITIONS_REQUEST_BYTES_MAX
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
-from moldau.base.steps import TurnItems, WaitingSteps
+from moldau.base.steps import TurnItems, WaitingSteps, checking
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.time_index import TimestampOffset
 from moldau.replica.partitions import Partitions
@@ -135,21 +136,15 @@ class ListOffsets(Handler):
 
     def _search(self, partition: ReadablePartition, timestamp: int) -> WaitingSteps[TimestampOffset | None]:
         """Search for a record by its time. The partition may be closed meanwhile."""
-        search = partition.log.search_time(None if timestamp == MAX_TIMESTAMP else timestamp)
+        target_ms = None if timestamp == MAX_TIMESTAMP else timestamp
+        search = partition.log.search_time(target_ms, partial(in_thread, self._run_in_thread))
+
+        def check() -> None:
+            if partition.is_closed:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
         try:
-            step = next(search)
-            while True:
-                found = None
-                if step is None:
-                    yield None
-                else:
-                    found = yield from in_thread(self._run_in_thread, step)
-                if partition.is_closed:
-                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                step = search.send(found)
-        except StopIteration as done:
-            record: TimestampOffset | None = done.value
-            return record
+            return (yield from checking(search, check))
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
 

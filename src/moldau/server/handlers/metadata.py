@@ -18,7 +18,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID
 from moldau.base.limits import METADATA_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps, split
+from moldau.base.steps import Steps, TurnItems, split
 from moldau.base.topic_names import INTERNAL_TOPICS, topic_name_problem
 from moldau.base.turns import LISTED_A_TURN
 from moldau.metadata.current import CurrentImage
@@ -192,24 +192,21 @@ class Metadata(Handler):
         """Describe the partitions of all topics, some topics or some partitions of one in each turn. None is a topic
         that the client may not see."""
         entries = []
-        room, version, brokers = LISTED_A_TURN, caller.version, ReachableBrokers(image, caller.listener)
+        turn, version, brokers = TurnItems(LISTED_A_TURN), caller.version, ReachableBrokers(image, caller.listener)
         for topic in described:
-            room -= ROOM_OF_TOPIC
-            if room <= 0:
+            if turn.ends_after(ROOM_OF_TOPIC):
                 yield
-                room = LISTED_A_TURN
             if topic is None:
                 continue
             entry, partitions = topic
             entries.append(entry)
             found: list[MetadataResponsePartition] = []
             while len(found) < len(partitions):
-                if room <= 0:
+                if turn.is_over():
                     yield
-                    room = LISTED_A_TURN
-                some = range(len(found), min(len(found) + room, len(partitions)))
+                some = range(len(found), min(len(found) + turn.left, len(partitions)))
                 found += [_partition_entry(index, partitions[index], brokers, version) for index in some]
-                room -= len(some)
+                turn.count(len(some))
             if partitions:
                 entry.partitions = found
         return self._response(request, caller, entries)

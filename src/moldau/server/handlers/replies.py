@@ -7,7 +7,6 @@ A handler returns what these functions return: the response, a promise of it, or
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
@@ -15,13 +14,13 @@ from time import perf_counter, thread_time
 from typing import Any, NamedTuple, TypeVar
 
 from moldau.base.clock import Timers
-from moldau.base.errors import KafkaError, MalformedData, StorageFault
+from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.long_work import LongWork
 from moldau.base.loop_watch import name_of
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, WaitingSteps, split
-from moldau.runtime.internal_errors import INTERNAL_ERRORS
+from moldau.runtime.internal_errors import closing_error
 from moldau.server.conversation import LongReply
 from moldau.server.late_replies import complete_long, pass_on
 
@@ -29,8 +28,6 @@ R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
 P = TypeVar("P")
-
-log = logging.getLogger("moldau.server")
 
 
 class TimeLimit(NamedTuple):
@@ -186,17 +183,6 @@ class _MeasuredWork(LongWork[R]):
         super()._on_awaited(took_s)
 
 
-def closing_error(fault: Exception, what: str) -> MalformedData:
-    """Return the reply of a request that failed, which closes its connection. Called while the fault is handled, and
-    logs it if it is a bug of ours, as the router does in the first turn."""
-    if isinstance(fault, MalformedData):
-        return fault
-    if isinstance(fault, StorageFault):
-        return MalformedData(str(fault))
-    INTERNAL_ERRORS.log(log, what)
-    return MalformedData(f"failed here: {what}: {fault!r}")
-
-
 def steps_when_ready(timers: Timers, reply: Promise[S], steps: Callable[[S], Steps[R | Promise[R]]]) -> Promise[R]:
     """Return the result of a request's last steps, which begin when a reply is there. Later requests of the same
     connection do not wait for it. An unexpected exception in any of them closes the connection: whoever completes the
@@ -244,12 +230,20 @@ def in_thread(run_in_thread: RunInThread, work: Callable[[], R]) -> WaitingSteps
 def combine_replies(
     replies: list[Any], combine: Callable[[list[Any]], R], limit: TimeLimit | None = None
 ) -> R | Promise[R]:
-    """Combine several replies into one when the last of them is ready, or when the time limit is reached."""
+    """Combine several replies into one when the last of them is ready, or when the time limit is reached. One that
+    closes the connection is the reply to all of them, and so is an unexpected exception in `combine`."""
     missing = sum(map(isinstance, replies, repeat(Promise)))
     if not missing:
         return combine(replies)
-    combined: Promise[R] = Promise()
+    combined: Promise[Any] = Promise()
     values = list(replies)
+
+    def finish(collect: Callable[[], list[Any]]) -> None:
+        try:
+            response: R | MalformedData = combine(collect())
+        except Exception as fault:  # whoever completes the last reply goes on with those of others
+            response = closing_error(fault, f"{name_of(combine)} failed after its replies")
+        combined.complete(response)
 
     def on_reply(index: int, value: Any) -> None:
         nonlocal missing
@@ -257,17 +251,21 @@ def combine_replies(
             return
         values[index] = value
         missing -= 1
-        if not missing:
+        is_closing = isinstance(value, MalformedData)
+        if is_closing or not missing:
             if timer is not None:
                 timer.cancel()
-            combined.complete(combine(values))
+            if is_closing:
+                combined.complete(value)
+            else:
+                finish(lambda: values)
 
     def on_timeout() -> None:
         assert limit is not None
-        all_replies = [
-            limit.late_reply(index) if isinstance(value, Promise) else value for index, value in enumerate(values)
-        ]
-        combined.complete(combine(all_replies))
+        late_reply = limit.late_reply
+        finish(
+            lambda: [late_reply(index) if isinstance(value, Promise) else value for index, value in enumerate(values)]
+        )
 
     timer = None if limit is None else limit.timers.after_ms(limit.wait_ms, on_timeout)
 

@@ -10,9 +10,9 @@ from harness.in_memory_consumer_shard import InMemoryConsumerShard
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.pattern import compile_pattern
 from moldau.base.steps import TurnItems
-from moldau.base.turns import CHARACTERS_A_TURN
+from moldau.base.turns import CHARACTERS_A_TURN, MATCHED_AT_ONCE_MAX
 from moldau.coordinator.group.consumer.change import PATTERN_REFRESH_MS
-from moldau.coordinator.group.consumer.patterns import MATCHED_AT_ONCE, Patterns, PatternsNotMatched
+from moldau.coordinator.group.consumer.patterns import Patterns, PatternsNotMatched
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes
@@ -163,7 +163,7 @@ def test_topics_and_patterns_may_change_while_new_topics_are_matched() -> None:
 
 @pytest.mark.needs_re2
 def test_a_pattern_that_cannot_be_compiled_is_matched_once() -> None:
-    shard = many_topics(MATCHED_AT_ONCE + 1)
+    shard = many_topics(MATCHED_AT_ONCE_MAX + 1)
     patterns = Patterns(shard.current, {"("})
     with pytest.raises(PatternsNotMatched) as unmatched:
         patterns.require(["("])

@@ -13,15 +13,12 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.pattern import compile_pattern
 from moldau.base.steps import Steps, TurnItems, finish
-from moldau.base.turns import CHARACTERS_A_TURN
+from moldau.base.turns import CHARACTERS_A_TURN, MATCHED_AT_ONCE_MAX
 from moldau.metadata.current import CurrentImage
 
 PATTERNS_MAX: Final = 10_000
 """Patterns in memory before those that are not in use are dropped: members may change theirs all the time."""
 
-MATCHED_AT_ONCE: Final = 50
-"""If there are more topics, or topics times new patterns, these are matched in turns of the loop: the slowest pattern
-takes 0.4 ms for a topic."""
 COMPILED_CHARACTERS: Final = 100
 """Compiling a pattern counts as matching so many characters, and its own."""
 
@@ -56,7 +53,7 @@ class Patterns:
     def require(self, patterns: Iterable[str]) -> None:
         """Raise PatternsNotMatched if there are new patterns and many topics, or many new patterns."""
         new = [pattern for pattern in patterns if pattern not in self._topics]
-        if len(new) * max(len(self._current.image.topics), 1) > MATCHED_AT_ONCE:
+        if len(new) * max(len(self._current.image.topics), 1) > MATCHED_AT_ONCE_MAX:
             raise PatternsNotMatched(self._match_all(new))
 
     def topics(self, pattern: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError
 from moldau.base.promise import Promise
-from moldau.base.steps import Steps
+from moldau.base.steps import WaitingSteps
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.server.handlers.replies import run_steps
@@ -30,7 +30,7 @@ def answer_when_matched(
     """Match the patterns, then call `answer`. Later requests of the connection wait, so that a member that leaves does
     not overtake its own join."""
 
-    def steps() -> Steps[R | Promise[R]]:
+    def steps() -> WaitingSteps[R | Promise[R]]:
         try:
             yield from coordinator.match(group_id, unmatched)
         except KafkaError as error:
