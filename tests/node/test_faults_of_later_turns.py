@@ -177,6 +177,12 @@ def follower(node: InMemoryNode, response: Promise[Any]) -> ReplicaFetcher:
     return ReplicaFetcher(2, parts)
 
 
+def lay_out_more(node: InMemoryNode) -> None:
+    layout = broker(node)._chunked_layout
+    layout._pending["a", 0] = None
+    layout._schedule()
+
+
 OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
     "retention": lambda node: broker(node).housekeeping.retain(at_once, pytest.fail),
     "flush": lambda node: broker(node).housekeeping.flush_by_time(),
@@ -193,6 +199,7 @@ OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
     "offsets of a leader": lambda node: follower(node, Promise())._on_leader_offsets({}),
     "decision": decide_long,
     "committed metadata": commit_a_long_decision,
+    "layout": lay_out_more,
 }
 """Everything that a node does in turns by itself, begun."""
 

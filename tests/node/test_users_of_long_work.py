@@ -21,6 +21,7 @@ USERS: Final[dict[str, list[object]]] = {
     "replica/waiting.py _ParkedFetch._begin_collecting": [
         faults.test_an_error_in_any_turn_of_a_waiting_fetch_closes_the_connection
     ],
+    "runtime/broker/chunked_layout.py ChunkedLayout._schedule": ["layout"],
     "runtime/broker/leader_lease.py LeaderLease._check": ["lease"],
     "runtime/cleaning/cleaner.py LogCleaner._run": [
         "cleaner",

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, repeat
 from typing import Final, Protocol
 
+from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
+from moldau.base.steps import Steps
 from moldau.base.turns import LAID_OUT_A_TURN
 from moldau.metadata.apply import Changes
 from moldau.metadata.current import ImageListener
@@ -66,7 +68,7 @@ class ChunkedLayout:
         self._new: PartitionSet = {}
         self._chunk: PartitionSet = {}
         self._being_prepared: frozenset[tuple[str, int]] = frozenset()
-        self._is_scheduled = False
+        self._work: LongWork[None] | None = None
         self._is_stopped = False
         self._done_callbacks: list[Callable[[], None]] = []
 
@@ -110,24 +112,30 @@ class ChunkedLayout:
     def stop(self) -> None:
         """Pass nothing more on: the logs are about to be closed. The next start lays out the rest."""
         self._is_stopped = True
+        if self._work is not None:
+            self._work.cancel()
 
     def _schedule(self) -> None:
-        can_prepare = self._new and not self._being_prepared
-        if (self._pending or self._has_unfinished or can_prepare) and not self._is_scheduled:
-            self._is_scheduled = True
-            self._own_work.soon(self._next_turn)
+        if self._can_go_on() and (self._work is None or not self._work.is_running):
+            self._work = self._own_work.long_work(self._turns())
+            self._work.go_on_after(None)
 
-    def _next_turn(self) -> None:
+    def _can_go_on(self) -> bool:
+        return bool(self._pending or self._has_unfinished or (self._new and not self._being_prepared))
+
+    def _turns(self) -> Steps[None]:
+        self._take_turn()
+        while self._can_go_on():
+            yield
+            self._take_turn()
+
+    def _take_turn(self) -> None:
         """Pass some partitions on that need no new files, and let the thread create those of some others."""
-        if self._is_stopped:
-            return
-        self._is_scheduled = False
         some = self._in_image(_take_some(self._pending))
         self._pass_on([each for each in some if not self._defer_if_new(each)])
         self._has_unfinished = self._finish_some(LAID_OUT_A_TURN)
         if self._new and not self._being_prepared:
             self._prepare_some()
-        self._schedule()
         self._call_if_done()
 
     def _defer_if_new(self, each: tuple[str, int]) -> bool:
