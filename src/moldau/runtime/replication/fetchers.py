@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from moldau.base.clock import Clock
 from moldau.base.cluster_settings import ReplicaFetchSettings
-from moldau.base.steps import split
+from moldau.base.steps import TurnItems, split
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.client.peers import Peers
 from moldau.metadata.apply import Changes
@@ -75,11 +75,12 @@ class ReplicaFetchers:
 
     def remove_some(self) -> bool:
         """Stop fetching some hundred partitions of deleted topics. Return whether some are left."""
-        left = ITEMS_A_TURN
-        while self._removed and left > 0:
+        turn = TurnItems(ITEMS_A_TURN)
+        is_over = False
+        while self._removed and not is_over:
             topic, some = self._removed.popleft()
             self._update(topic, some)
-            left -= 1 + len(some)
+            is_over = turn.ends_after(1 + len(some))
         self._close_idle()
         return bool(self._removed)
 
