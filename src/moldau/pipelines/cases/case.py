@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from moldau.backends.catalog import KINDS
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition as Partition
 from moldau.client.cluster import Cluster
@@ -42,6 +43,7 @@ from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import StateDirectory
 from moldau.pipelines.running.stop_request import Stop
 from moldau.pipelines.spec import (
+    BackendSink,
     ConsoleSink,
     FileSource,
     Pipeline,
@@ -109,10 +111,34 @@ def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
     tables = [sink for sink in pipeline.sinks if isinstance(sink, TableSink)]
     new_paths = {sink.path: str(temporary / "tables" / sink.name) for sink in tables}
     sources = {name: _source(source, case, new_paths, temporary) for name, source in pipeline.sources.items()}
-    without_console = [sink for sink in pipeline.sinks if not isinstance(sink, ConsoleSink)]
+    checked = (recorded(sink) if isinstance(sink, BackendSink) else sink for sink in pipeline.sinks)
+    without_console = [sink for sink in checked if not isinstance(sink, ConsoleSink)]
     names = {sink.name for sink in without_console}
     sinks = tuple(_sink(sink, new_paths, names) for sink in without_console)
     return replace(pipeline, sources=sources, sinks=sinks)
+
+
+def recorded(sink: BackendSink) -> TopicSink:
+    """Return a topic with what would be sent to the backend: the one part that it has, or an object of its parts."""
+    kind = KINDS.get(sink.backend)
+    value: str | None = None
+    if kind is not None and sink.parts.keys() - {kind.default}:
+        fields = ", ".join(f"'{name}', string({text})" for name, text in sink.parts.items())
+        value = f"to_json(named_struct({fields}))"
+    elif kind is not None and kind.default is not None:
+        value = sink.parts.get(kind.default)
+    return TopicSink(
+        name=sink.name,
+        place=sink.place,
+        view=sink.view,
+        topic=f"backend.{sink.name}",
+        key=sink.key,
+        value=value,
+        headers=sink.headers,
+        mode=sink.mode,
+        trigger=sink.trigger,
+        shares_query_of=sink.shares_query_of,
+    )
 
 
 def _sink(sink: Sink, new_paths: Mapping[str, str], names: Collection[str]) -> Sink:
@@ -216,9 +242,9 @@ def _run_queries(pipeline: Pipeline, directory: StateDirectory, spark: SparkSess
 
 
 def _outputs(pipeline: Pipeline) -> dict[str, Sink | TopicSource]:
-    """Return the outputs that a test can check, by name: sinks except the console, and dead letters."""
+    """Return the outputs that a test can check, by name: sinks except the console, and dead letters of sources."""
     outputs: dict[str, Sink | TopicSource] = {
-        sink.name: sink for sink in pipeline.sinks if isinstance(sink, TopicSink | TableSink)
+        sink.name: sink for sink in pipeline.sinks if not isinstance(sink, ConsoleSink)
     }
     for name, source in _topic_sources(pipeline):
         if source.dead_letter_topic is not None and source.format != "raw":

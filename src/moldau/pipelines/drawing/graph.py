@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path, PurePath
 
 from moldau.pipelines.spec import (
+    BackendSink,
     ConsoleSink,
     FileSource,
     Pipeline,
@@ -133,6 +134,8 @@ def _sink(sink: Sink, folder: Path) -> Node:
     if isinstance(sink, TableSink):
         by = f"by {', '.join(sink.partition_by)}" if sink.partition_by else ""
         return Node(node, NodeKind.SINK, _short_path(sink.path, folder), (f"{sink.format} table", _join(sink.mode, by)))
+    if isinstance(sink, BackendSink):
+        return Node(node, NodeKind.SINK, sink.backend, ("backend", sink.mode))
     title = sink.topic or "topic by content"
     key = f"key {sink.key}" if sink.key else ""
     first = "topic" if sink.topic else f"{sink.route}"

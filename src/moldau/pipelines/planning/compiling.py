@@ -290,7 +290,7 @@ class _Compilation:
                 "read a topic or a file with `watch: true` in it, or run the pipeline as a batch",
             )
             return
-        flow = SinkCompiler(self._pipeline, path, sink, frame, self.problems).flow()
+        flow = SinkCompiler(self._pipeline, path, sink, frame, self.problems, self._reload_steps).flow()
         if flow is None:
             return
         if flow.frame.isStreaming and (reason := why_unsupported(flow.frame, flow.mode)) is not None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from moldau.backends.progress_files import read_waiting
 from moldau.pipelines.planning.compiling import Compiled, Flow, Mode, start, write_batch
 from moldau.pipelines.planning.sql_errors import SPARK_ERRORS
 from moldau.pipelines.problems import PipelineError
@@ -45,7 +46,10 @@ def jobs(compile_flows: Compile, directory: StateDirectory, mode: Mode, only: Co
         return bool(tracker.getJobIdsForGroup(str(query.runId)))
 
     streams = [Stream(flow, compile_flows, directory, until_caught_up) for flow in flows]
-    return [Job(stream.name, stream.start, has_submitted, stream.discard_plan, stream.position) for stream in streams]
+    return [
+        Job(stream.name, stream.start, has_submitted, stream.discard_plan, stream.position, stream.waiting)
+        for stream in streams
+    ]
 
 
 def activate(session: SparkSession) -> None:
@@ -86,6 +90,9 @@ class Stream:
 
     def position(self) -> Offsets:
         return SparkCheckpoint(self._checkpoint).position()
+
+    def waiting(self) -> str | None:
+        return read_waiting([self._checkpoint, *self._checkpoint.glob("sinks/*")])
 
     def discard_plan(self) -> None:
         self._is_stale = True
