@@ -1,24 +1,42 @@
-"""Sinks that are backends, on Spark: webhooks and a class of the user, dead letters, a repeated batch, a batch run."""
+"""Sinks that are backends, on Spark: webhooks, mails, a class of the user; dead letters, a repeated batch, an outage."""
 
 from __future__ import annotations
 
+import gc
 import json
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+pytest.importorskip("aiosmtpd")
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import Envelope
 from confluent_kafka import Producer
-from harness.patience import SPARK_PATIENCE_S
+from harness.patience import SPARK_PATIENCE_S, wait_until
 from harness.web_server import Request, WebServer, response
 
 from moldau.backends.progress_files import DIRECTORY
 from moldau.pipelines.planning.compiling import Mode, compile_pipeline, start
 from moldau.pipelines.reading.loading import load
+from moldau.pipelines.running.launching import RunOptions, last_run, launch
+from moldau.pipelines.running.progress import RunStatus
+from moldau.pipelines.running.silence import Silence
+from moldau.pipelines.running.state_directory import StateDirectory
+from moldau.pipelines.running.stop_request import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "orders-to-mails"
 PIPELINE = """
     name: hooks
     bootstrap: {bootstrap}
@@ -137,3 +155,66 @@ def test_rows_are_sent_once_and_refused_ones_become_dead_letters(
         "moldau.sink": "hook",
         "moldau.pipeline": "hooks",
     }
+
+
+@dataclass
+class Box:
+    """A mail server's handler that keeps what it gets."""
+
+    mails: list[Envelope] = field(default_factory=list)
+
+    async def handle_DATA(self, server: object, session: object, envelope: Envelope) -> str:
+        self.mails.append(envelope)
+        return "250 OK"
+
+
+def test_the_example_waits_for_a_mail_server_stops_promptly_and_goes_on(
+    spark: SparkSession, tmp_path: Path, bootstrap: str, create_topic: Callable[[int], str]
+) -> None:
+    topic = create_topic(1)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    for name in ("pipeline.yaml", "tests/orders/input/orders.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        text = (EXAMPLE / name).read_text().replace("shop.orders", topic).replace("shop.mails", f"{topic}.mails")
+        (tmp_path / name).write_text(text)
+    pipeline = load(tmp_path / "pipeline.yaml", {"mail_server": f"smtp://127.0.0.1:{port}"}, bootstrap)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for line in (tmp_path / "tests/orders/input/orders.jsonl").read_text().splitlines():
+        producer.produce(topic, json.dumps(json.loads(line)["value"]).encode())
+    assert producer.flush(SPARK_PATIENCE_S) == 0
+    directory = StateDirectory(tmp_path / "state")
+
+    def run(stop: Stop) -> RunStatus:
+        options = RunOptions(mode=Mode.UNTIL_CAUGHT_UP, only=["mails"])
+        return launch(pipeline, directory, options, lambda on_phase: spark, Silence(), stop)
+
+    def waiting() -> str | None:
+        status = last_run(directory)
+        return next((query.waiting for query in status.queries if query.waiting), None) if status else None
+
+    stop = Stop()
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(run, stop)
+        reason = wait_until(waiting, "the status says that the mail server is away", progress=stopped.running)
+        stop.request("stopped by the test")
+        assert stopped.result(SPARK_PATIENCE_S).state == "stopped"
+    assert reason.startswith("the backend takes nothing since 20")
+    assert "Connection refused" in reason
+
+    box = Box()
+    server = Controller(box, hostname="127.0.0.1", port=port)
+    server.start()
+    try:
+        ended = run(Stop())
+    finally:
+        server.stop()
+        gc.collect()
+    assert (ended.state, [query.waiting for query in ended.queries if query.name == "mails"]) == ("finished", [None])
+    mails = [message_from_bytes(mail.content, policy=default) for mail in box.mails if isinstance(mail.content, bytes)]
+    assert sorted((mail["To"], mail["Subject"], mail["X-Order"]) for mail in mails) == [
+        ("max@example.org", "Your order o-4 has arrived with us", "o-4"),
+        ("milena@example.org", "Your order o-1 has arrived with us", "o-1"),
+        ("milena@example.org", "Your order o-1 is on its way", "o-1"),
+    ]
+    assert len({mail["Message-ID"] for mail in mails}) == 3

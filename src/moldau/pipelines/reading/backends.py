@@ -62,7 +62,7 @@ def read_backend(section: Section, name: str, view: str, folder: Folder, trigger
         shares_query_of=section.text("with"),
         options=_options(section, kind),
     )
-    if kind is not None:
+    if kind is not None and folder.connects:
         _check_settings(section, kind, sink)
     return sink
 
@@ -96,7 +96,7 @@ def _url(section: Section, kind: Kind | None, folder: Folder) -> str:
     if kind is None:
         section.refuse_keys(("url",), lambda key: f"'{key}' is not for a class: give it under 'args'")
         return ""
-    if not section.has("url"):
+    if not section.has("url") and folder.connects:
         section.refuse("missing key 'url': where is the backend?")
     written = section.text("url") or ""
     return folder.resolve(written) if kind.url_may_be_path else written

@@ -76,7 +76,7 @@ def load(
     outside = Outside(os.environ if environ is None else environ, ValueFiles(folder), must_resolve_unused=connects)
     tree, problems = replace_variables(root if connects else without_connection(root), variables or {}, outside)
     section = Section(tree, "", Place(file=str(path), line=1, column=1), problems)
-    pipeline = _PipelineReader(section, Folder(folder, check_files)).pipeline(file, bootstrap)
+    pipeline = _PipelineReader(section, Folder(folder, check_files, connects)).pipeline(file, bootstrap)
     if problems:
         raise InvalidPipeline(problems)
     return pipeline
