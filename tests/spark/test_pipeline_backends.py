@@ -1,4 +1,4 @@
-"""Sinks that are backends, on Spark: webhooks, mails, a class of the user; dead letters, a repeated batch, an outage."""
+"""Sinks that are backends, on Spark: webhooks, mails, a user's class; dead letters, a repeated batch, an outage."""
 
 from __future__ import annotations
 

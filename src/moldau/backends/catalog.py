@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from moldau.backends.delivery import Delivery
 from moldau.backends.interface import Backend
+from moldau.backends.metric_lines import Format
+from moldau.backends.object_files import S3_OPTIONS
 from moldau.backends.options import Options
 
 BATCH_ROWS_MAX: Final = 10_000
@@ -63,6 +65,35 @@ def _mail(url: str, options: Options, delivery: Delivery) -> Make:
     return lambda: MailBackend(settings)
 
 
+def _opensearch(url: str, options: Options, delivery: Delivery) -> Make:
+    from moldau.backends.opensearch import OpenSearchBackend, OpenSearchSettings
+
+    settings = OpenSearchSettings.read(url, options, delivery.timeout_s)
+    return lambda: OpenSearchBackend(settings)
+
+
+def _statsd(url: str, options: Options, delivery: Delivery) -> Make:
+    return _metrics("statsd", url, options, delivery)
+
+
+def _graphite(url: str, options: Options, delivery: Delivery) -> Make:
+    return _metrics("graphite", url, options, delivery)
+
+
+def _metrics(format_: Format, url: str, options: Options, delivery: Delivery) -> Make:
+    from moldau.backends.metrics import MetricsBackend, MetricsSettings
+
+    settings = MetricsSettings.read(format_, url, options, delivery.timeout_s)
+    return lambda: MetricsBackend(settings)
+
+
+def _files(url: str, options: Options, delivery: Delivery) -> Make:
+    from moldau.backends.object_files import FilesBackend, FilesSettings
+
+    settings = FilesSettings.read(url, options)
+    return lambda: FilesBackend(settings)
+
+
 LOGIN: Final = frozenset({"user", "password", "ca"})
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -86,12 +117,47 @@ KINDS: Final[Mapping[str, Kind]] = {
         options=LOGIN | {"from", "starttls"},
         defaults=Delivery(parallel=2, retries=20),
     ),
+    "opensearch": Kind(
+        title="OpenSearch",
+        prepare=_opensearch,
+        parts=("document", "index"),
+        default="document",
+        options=LOGIN | {"authorization", "index", "op_type", "retry_statuses"},
+        defaults=Delivery(batch_rows=500, parallel=2),
+    ),
+    "statsd": Kind(
+        title="StatsD",
+        prepare=_statsd,
+        parts=("metric", "value", "type"),
+        required=("metric", "value"),
+        takes_headers=True,
+        options=frozenset({"prefix"}),
+        defaults=Delivery(batch_rows=100),
+    ),
+    "graphite": Kind(
+        title="Graphite",
+        prepare=_graphite,
+        parts=("metric", "value", "timestamp"),
+        required=("metric", "value"),
+        takes_headers=True,
+        options=frozenset({"prefix"}),
+        defaults=Delivery(batch_rows=500),
+    ),
+    "files": Kind(
+        title="files",
+        prepare=_files,
+        parts=("line",),
+        default="line",
+        url_may_be_path=True,
+        options=frozenset({"compression", "suffix", *S3_OPTIONS}),
+        defaults=Delivery(batch_rows=10_000),
+    ),
 }
 
 OF_USER: Final = Delivery(batch_rows=100)
 """Defaults for a class of the user."""
 
-SECRET_OPTIONS: Final = ("authorization", "header.")
+SECRET_OPTIONS: Final = ("authorization", "header.", "access_key")
 """Options, and a prefix of options, whose values are secret although their names do not say so."""
 SECRET_SEGMENT_LENGTH: Final = 16
 """A part of a URL's path of this length is taken for a secret, as in the webhooks of many chat services."""
