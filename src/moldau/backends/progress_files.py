@@ -73,11 +73,16 @@ def batch_name(query_id: str, batch_id: int) -> str:
 
 def forget_other_batches(state: Path, batch: str) -> None:
     """Remove what was noted for earlier batches, and the notes of tasks that are gone."""
+    forget_waiting([state])
     for path in _listed(state / DIRECTORY):
-        if path.suffix == WAITING:
-            path.unlink(missing_ok=True)
-        elif path.name != batch:
+        if path.is_dir() and path.name != batch:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def forget_waiting(states: Sequence[Path]) -> None:
+    """Remove the notes of tasks that were killed while they waited."""
+    for path in (path for state in states for path in _listed(state / DIRECTORY) if path.suffix == WAITING):
+        path.unlink(missing_ok=True)
 
 
 def note_waiting(state: Path, task: int, note: tuple[datetime, str] | None) -> None:

@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from moldau.backends.progress_files import read_waiting
+from moldau.backends.progress_files import forget_waiting, read_waiting
 from moldau.pipelines.planning.compiling import Compiled, Flow, Mode, start, write_batch
 from moldau.pipelines.planning.sql_errors import SPARK_ERRORS
 from moldau.pipelines.problems import PipelineError
@@ -86,13 +87,18 @@ class Stream:
                 self._is_stale = False
         if self._flow.mode != "complete":  # in mode complete every batch writes all windows: none is owed
             SparkCheckpoint(self._checkpoint).plan_owed_batch()
+        forget_waiting(self._states())
         return start(self._flow, self._checkpoint, self._until_caught_up)
 
     def position(self) -> Offsets:
         return SparkCheckpoint(self._checkpoint).position()
 
     def waiting(self) -> str | None:
-        return read_waiting([self._checkpoint, *self._checkpoint.glob("sinks/*")])
+        return read_waiting(self._states())
+
+    def _states(self) -> list[Path]:
+        """Return the directories in which its tasks may note that they wait: its own, and those of sinks that share it."""
+        return [self._checkpoint, *self._checkpoint.glob("sinks/*")]
 
     def discard_plan(self) -> None:
         self._is_stale = True

@@ -312,6 +312,7 @@ class Run:
                 self._on_end(each, query)
                 return
             query.stop()
+            each.gauge.set_waiting(None)
             self._read_progress(each, query)
             # A batch write has a report if it ended before it could be cancelled.
             has_finished = self.status.mode == BATCH and query.lastProgress is not None
