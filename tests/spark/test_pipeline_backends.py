@@ -24,7 +24,6 @@ from confluent_kafka import Producer
 from harness.patience import SPARK_PATIENCE_S, wait_until
 from harness.web_server import Request, WebServer, response
 
-from moldau.backends.progress_files import DIRECTORY
 from moldau.pipelines.planning.compiling import Mode, compile_pipeline, start
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running.launching import RunOptions, last_run, launch
@@ -136,12 +135,6 @@ def test_rows_are_sent_once_and_refused_ones_become_dead_letters(
         assert server.requests[0].headers["idempotency-key"] in keys
         assert len(written.read_text().splitlines()) == 4
 
-        produce("c")
-        catch_up(server)
-        assert server.requests[-1].target == "/orders/c"
-        noted = list((tmp_path / "state" / "sinks" / "hook" / DIRECTORY).glob("*/*"))
-        assert [path.parent.name[-2:] for path in noted] == ["-1"], "only the last batch is kept"
-
     records = spark.read.format("moldau").option("kafka.bootstrap.servers", bootstrap).option("subscribe", dead)
     letters = records.option("includeHeaders", "true").load().orderBy("offset").collect()
     assert [json.loads(bytes(letter.value)) for letter in letters] == [{"id": "bad", "n": 1}] * 2
@@ -218,3 +211,49 @@ def test_the_example_waits_for_a_mail_server_stops_promptly_and_goes_on(
         ("milena@example.org", "Your order o-1 is on its way", "o-1"),
     ]
     assert len({mail["Message-ID"] for mail in mails}) == 3
+
+
+FEED = """
+    import json
+    from pathlib import Path
+
+    class Feed:
+        def __init__(self, folder):
+            self.folder = Path(folder)
+
+        def partitions(self):
+            return sorted(path.stem for path in self.folder.glob("*.txt"))
+
+        def read(self, partition, start):
+            words = (self.folder / f"{partition}.txt").read_text().split()
+            for number, word in enumerate(words[start or 0:], (start or 0) + 1):
+                yield {"word": word, "number": number}, number
+"""
+
+
+def test_a_class_is_a_source(spark: SparkSession, tmp_path: Path) -> None:
+    words, table = tmp_path / "words", tmp_path / "table"
+    words.mkdir()
+    (tmp_path / "feed.py").write_text(dedent(FEED))
+    (tmp_path / "pipeline.yaml").write_text(
+        "name: words\n"
+        f'sources: {{words: {{backend: "feed:Feed", args: {{folder: {words}}}, schema: "word string, number int",'
+        " max_per_trigger: 3}}\n"
+        "sinks: [{name: out, from: words, table: table}]\n"
+    )
+
+    def catch_up() -> list[str]:
+        (flow,) = compile_pipeline(load(tmp_path / "pipeline.yaml"), spark, Mode.UNTIL_CAUGHT_UP).flows
+        query = start(flow, tmp_path / "state", until_caught_up=True)
+        assert query.awaitTermination(SPARK_PATIENCE_S)
+        assert query.exception() is None
+        read = spark.read.format("moldau-lake").option("path", str(table)).option("format", "parquet").load()
+        return sorted(row.word for row in read.collect())
+
+    (words / "a.txt").write_text("one two three four five")
+    (words / "b.txt").write_text("six")
+    assert catch_up() == ["five", "four", "one", "six", "three", "two"]
+    (words / "b.txt").write_text("six seven")
+    assert catch_up() == ["five", "four", "one", "seven", "six", "three", "two"]
+    compiled = compile_pipeline(load(tmp_path / "pipeline.yaml"), spark, Mode.BATCH)
+    assert compiled.views["words"].count() == 7

@@ -171,6 +171,32 @@ class TableSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSource:
+    """Rows that a class of a module beside the pipeline's file reads (`moldau.backends`), as a stream."""
+
+    name: str
+    place: Place
+    backend: str
+    """module:Class"""
+    args: Mapping[str, object] = field(default_factory=dict, repr=False)
+    schema: str | None = None
+    schema_file: Path | None = None
+    max_per_trigger: int | None = None
+    watermark: Watermark | None = None
+    deduplicate: tuple[str, ...] = ()
+
+    @property
+    def user_class(self) -> tuple[str, str]:
+        """The module and the name of the class."""
+        module, _, name = self.backend.partition(":")
+        return module, name
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SqlStep:
     name: str
     place: Place
@@ -287,7 +313,7 @@ class BackendSink:
         return None if self.dead_letter in (FAIL, DROP) else self.dead_letter
 
 
-Source = TopicSource | FileSource | TableSource
+Source = TopicSource | FileSource | TableSource | BackendSource
 Step = SqlStep | PythonStep
 Sink = TopicSink | TableSink | ConsoleSink | BackendSink
 
@@ -327,6 +353,8 @@ class Pipeline:
         options = [each.options for each in (*self.sources.values(), *self.sinks)]
         backends = [each for each in self.sinks if isinstance(each, BackendSink)]
         secrets = [secrets_of(each.url, each.options, each.args) for each in backends]
+        read = [each for each in self.sources.values() if isinstance(each, BackendSource)]
+        secrets += [secrets_of("", {}, each.args) for each in read]
         return masked(text, frozenset().union(*secrets, *map(secret_values, (self.kafka, self.spark, *options))))
 
     def place_of(self, path: str) -> Place:

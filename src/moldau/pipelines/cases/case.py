@@ -44,6 +44,7 @@ from moldau.pipelines.running.state_directory import StateDirectory
 from moldau.pipelines.running.stop_request import Stop
 from moldau.pipelines.spec import (
     BackendSink,
+    BackendSource,
     ConsoleSink,
     FileSource,
     Pipeline,
@@ -151,6 +152,8 @@ def _source(source: Source, case: Case, new_paths: Mapping[str, str], temporary:
     input_file = case.inputs.get(source.name)
     if isinstance(source, TopicSource):
         return replace(source, start="earliest")
+    if isinstance(source, BackendSource):
+        source, input_file = _as_files(source), input_file or _no_rows(temporary)
     if input_file is None:
         is_table = isinstance(source, TableSource)
         return replace(source, path=new_paths.get(source.path, source.path)) if is_table else source
@@ -164,6 +167,20 @@ def _source(source: Source, case: Case, new_paths: Mapping[str, str], temporary:
     watched.mkdir(parents=True)
     shutil.copy(input_file, watched)
     return replace(source, path=str(watched))
+
+
+def _as_files(source: BackendSource) -> FileSource:
+    """Return the watched files that stand for a class."""
+    return FileSource(
+        name=source.name, place=source.place, path="", format="json", schema=source.schema,
+        schema_file=source.schema_file, watch=True, watermark=source.watermark, deduplicate=source.deduplicate,
+    )  # fmt: skip
+
+
+def _no_rows(temporary: Path) -> Path:
+    empty = temporary / "empty.jsonl"
+    empty.touch()
+    return empty
 
 
 def _produce_input(case: Case, pipeline: Pipeline) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 
 from moldau.pipelines.spec import (
     BackendSink,
+    BackendSource,
     ConsoleSink,
     FileSource,
     Pipeline,
@@ -103,6 +104,8 @@ def _source(source: Source, folder: Path) -> Node:
         return Node(node, NodeKind.TOPIC, source.name, (topics, _join(source.format, *_stream_parts(source))))
     if isinstance(source, TableSource):
         return Node(node, NodeKind.TABLE, source.name, (f"table {_short_path(source.path, folder)}", source.format))
+    if isinstance(source, BackendSource):
+        return Node(node, NodeKind.TABLE, source.name, (f"class {source.backend}", _join(*_stream_parts(source))))
     watched = "watched" if source.watch else ""
     return Node(
         node,
@@ -112,7 +115,7 @@ def _source(source: Source, folder: Path) -> Node:
     )
 
 
-def _stream_parts(part: TopicSource | FileSource | Step) -> Iterator[str]:
+def _stream_parts(part: TopicSource | FileSource | BackendSource | Step) -> Iterator[str]:
     if part.watermark:
         yield f"watermark {part.watermark.delay}"
     if part.deduplicate:

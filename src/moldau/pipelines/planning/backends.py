@@ -109,10 +109,7 @@ def _maker(pipeline: Pipeline, sink: BackendSink, reload: bool) -> Callable[[], 
     if sink.user_class is None:
         return _OfCatalog(sink.backend, sink.url, dict(sink.options), sink.delivery)
     module, name = sink.user_class
-    folder = pipeline.file.parent
-    class_ = getattr(python_steps.load(module, folder, reload=reload), name, None)
-    if not callable(class_):
-        raise python_steps.PythonStepError(f"{folder / module}.py has no class {name}")
+    class_ = python_steps.class_of(module, name, pipeline.file.parent, reload=reload)
     args = dict(sink.args)
     return lambda: _checked(class_(**args), name)
 

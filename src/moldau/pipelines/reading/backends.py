@@ -17,12 +17,12 @@ from moldau.backends.http_message import header_line
 from moldau.backends.interface import Refused
 from moldau.backends.options import Options
 from moldau.pipelines.problems import did_you_mean, quoted
-from moldau.pipelines.reading.paths import Folder
+from moldau.pipelines.reading.paths import Folder, read_path
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.steps import function_problem, module_problem, read_args
 from moldau.pipelines.reading.times import duration_ms
 from moldau.pipelines.reading.yaml_tree import MappingNode
-from moldau.pipelines.spec import DROP, FAIL, BackendSink, Source, TopicMode, TopicSource
+from moldau.pipelines.spec import DROP, FAIL, BackendSink, BackendSource, Source, TopicMode, TopicSource
 
 KEYS: Final = (
     "url", "key", "headers", "args", "rate", "batch_rows", "parallel", "tasks", "retries", "retry_for", "timeout",
@@ -65,6 +65,28 @@ def read_backend(section: Section, name: str, view: str, folder: Folder, trigger
     if kind is not None and folder.connects:
         _check_settings(section, kind, sink)
     return sink
+
+
+def read_backend_source(name: str, section: Section, folder: Folder) -> BackendSource:
+    """Read a source that is a class. The caller checks what it shares with other streams."""
+    backend = section.text("backend") or ""
+    if _CLASS.fullmatch(backend) or not backend:
+        _check_class(section, backend, folder)
+    else:
+        section.refuse(f"{quoted(backend)} is not module:Class", section.value_place("backend"))
+    if not section.has("schema") and not section.has("schema_file"):
+        section.refuse("missing key 'schema'", hint="such as  schema: id string, name string")
+    return BackendSource(
+        name=name,
+        place=section.place,
+        backend=backend,
+        args=read_args(section),
+        schema=section.text("schema"),
+        schema_file=read_path(section, "schema_file", folder),
+        max_per_trigger=section.count("max_per_trigger"),
+        watermark=section.watermark(),
+        deduplicate=section.texts("deduplicate"),
+    )
 
 
 def check_dead_letter(section: Section, sink: BackendSink, sources: Collection[Source]) -> None:

@@ -97,7 +97,7 @@ class Stream:
         return read_waiting(self._states())
 
     def _states(self) -> list[Path]:
-        """Return the directories in which its tasks may note that they wait: its own, and those of sinks that share it."""
+        """Return where its tasks may note that they wait: its own directory, and those of sinks that share it."""
         return [self._checkpoint, *self._checkpoint.glob("sinks/*")]
 
     def discard_plan(self) -> None:
