@@ -24,7 +24,8 @@ from confluent_kafka import Producer
 from harness.patience import SPARK_PATIENCE_S, wait_until
 from harness.web_server import Request, WebServer, response
 
-from moldau.pipelines.planning.compiling import Mode, compile_pipeline, start
+from moldau.client.secret_properties import MASK
+from moldau.pipelines.planning.compiling import Mode, compile_pipeline, start, write_batch
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running.launching import RunOptions, last_run, launch
 from moldau.pipelines.running.progress import RunStatus
@@ -48,7 +49,7 @@ PIPELINE = """
         url: {url}/orders
         path: id
         headers: {{X-N: n}}
-        options: {{authorization: Bearer planted-secret}}
+        options: {{authorization: Bearer planted-secret-of-the-shop}}
         dead_letter: {dead}
         parallel: 2
       - name: file
@@ -90,7 +91,7 @@ def test_rows_are_sent_once_and_refused_ones_become_dead_letters(
     def answer(request: Request) -> bytes:
         name = request.target.rpartition("/")[2]
         if name == "bad":
-            return response(400, b"no such order")
+            return response(400, b"no such order for planted-secret-of-the-shop")
         if name == "slow" and not failed:
             failed.append(name)
             return response(503, Retry_After="0")
@@ -117,7 +118,7 @@ def test_rows_are_sent_once_and_refused_ones_become_dead_letters(
         assert sent.keys() == {"/orders/a", "/orders/bad", "/orders/slow", "/orders/b"}
         assert json.loads(sent["/orders/b"].body) == {"id": "b", "n": 3}
         assert sent["/orders/b"].headers["x-n"] == "3"
-        assert sent["/orders/b"].headers["authorization"] == "Bearer planted-secret"
+        assert sent["/orders/b"].headers["authorization"] == "Bearer planted-secret-of-the-shop"
         keys = [request.headers["idempotency-key"] for request in server.requests]
         assert len(keys) == 5
         assert len(set(keys)) == 4, "the request that was repeated has the same key"
@@ -135,13 +136,16 @@ def test_rows_are_sent_once_and_refused_ones_become_dead_letters(
         assert server.requests[0].headers["idempotency-key"] in keys
         assert len(written.read_text().splitlines()) == 4
 
+    flows = {flow.name: flow for flow in compile_pipeline(load(file), spark, Mode.BATCH).flows}
+    assert write_batch(flows["file"], "run-1", tmp_path / "batch") == 4
+    assert len(written.read_text().splitlines()) == 8
     records = spark.read.format("moldau").option("kafka.bootstrap.servers", bootstrap).option("subscribe", dead)
     letters = records.option("includeHeaders", "true").load().orderBy("offset").collect()
     assert [json.loads(bytes(letter.value)) for letter in letters] == [{"id": "bad", "n": 1}] * 2
     headers: dict[str, Any] = {pair.key: bytes(pair.value).decode() for pair in letters[0].headers}
     assert headers.pop("moldau.timestamp")[:2] == "20"
     assert headers == {
-        "moldau.error": "HTTP 400: no such order",
+        "moldau.error": f"HTTP 400: no such order for {MASK}",
         "moldau.topic": topic,
         "moldau.partition": "0",
         "moldau.offset": "1",

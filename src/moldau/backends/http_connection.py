@@ -79,7 +79,7 @@ class HttpConnection:
                 self.close()
             if self._socket is None:
                 self._socket = self._connect(deadline_s)
-            response = self._exchange(request, deadline_s, method)
+            response = self._exchange(request, deadline_s)
         except BadResponse as error:
             self.close()
             raise Retry(str(error)) from error
@@ -121,9 +121,9 @@ class HttpConnection:
             plain.close()
             raise
 
-    def _exchange(self, request: bytes, deadline_s: float, method: str) -> Response:
+    def _exchange(self, request: bytes, deadline_s: float) -> Response:
         assert self._socket is not None
-        reader = ResponseReader(self.body_bytes_max, has_body=method != "HEAD")
+        reader = ResponseReader(self.body_bytes_max)
         try:
             self._socket.settimeout(self._left_s(deadline_s))
             self._socket.sendall(request)

@@ -85,8 +85,6 @@ class ResponseReader:
     """Takes the bytes of one response as they come."""
 
     body_bytes_max: int
-    has_body: bool = True
-    """False for a HEAD request."""
     _received: bytearray = field(default_factory=bytearray)
     _head: Response | None = None
     _left: int | None = None
@@ -129,7 +127,7 @@ class ResponseReader:
 
     def _choose_framing(self, response: Response) -> None:
         length = response.headers.get("content-length")
-        if not self.has_body or response.status in (204, 304):
+        if response.status in (204, 304):
             self._left = 0
         elif "transfer-encoding" in response.headers:
             if response.headers["transfer-encoding"].strip().lower() != "chunked":

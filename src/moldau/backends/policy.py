@@ -5,8 +5,8 @@
 
 Senders ask `permission` before each write and report `succeeded` or `failed`. The circuit opens after FAILURES_TO_OPEN
 failures in a row, if they concern several rows or the backend is Away: one row that always fails says nothing about
-others. While it is open, nobody sends but one sender at a time as a trial, and attempts do not count against a row.
-Time and chance are arguments.
+others. It opens at once if the backend asks for a long pause. While it is open, nobody sends but one sender at a time as
+a trial, and attempts do not count against a row. Time and chance are arguments.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 60.0
 ASKED_PAUSE_S_MAX: Final = 3_600.0
 """A backend that asks for a longer pause is asked again after an hour."""
+LONG_PAUSE_S: Final = 5.0
 FAILURES_TO_OPEN: Final = 5
 BURST_S: Final = 0.05
 """How much of the rate may be made up for after a moment in which nobody sent."""
@@ -132,10 +133,10 @@ class Traffic:
         elif self._streak >= FAILURES_TO_OPEN and (isinstance(error, Away) or len(self._streak_keys) > 1):
             self._open(error, now_s)
         elif isinstance(error, Away) and error.after_s:
-            self._try_at_s = max(self._try_at_s, now_s + min(error.after_s, ASKED_PAUSE_S_MAX))
+            self._hold(error, error.after_s, now_s)
         counts = self.outage is None and not isinstance(error, Away)
         if self._is_over(since_s, now_s):
-            return GiveUp(f"{error} (for {now_s - since_s:.0f} s)", is_outage=True)
+            return GiveUp(f"{error} (for {now_s - since_s:.0f} s)", is_outage=self.outage is not None)
         if counts and attempt > self.limits.retries:
             return GiveUp(f"{error} (after {attempt} attempts)", is_outage=False)
         if self.outage is not None:
@@ -159,6 +160,13 @@ class Traffic:
         self._streak += 1
         if len(self._streak_keys) < 2:
             self._streak_keys.add(key)
+
+    def _hold(self, error: Away, asked_s: float, now_s: float) -> None:
+        """Do what the backend asks for: nobody sends for a while. A long while is an outage, so that users see it."""
+        if asked_s >= LONG_PAUSE_S:
+            self._open(error, now_s)
+        else:
+            self._try_at_s = max(self._try_at_s, now_s + asked_s)
 
     def _open(self, error: Retry, now_s: float) -> None:
         self.outage = Outage(self._streak_since_s, str(error))

@@ -55,9 +55,7 @@ def rows_of_range(source: BackendSource, partition: str, start: Any, end: Any) -
         if position == end:
             return
     if end is not None:
-        raise LostRows(
-            f"partition {partition} ends before position {end!r}, up to which it was read before"
-        )
+        raise LostRows(f"partition {partition} ends before position {end!r}, up to which it was read before")
 
 
 def _partitions(source: BackendSource) -> list[str]:

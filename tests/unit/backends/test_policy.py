@@ -99,9 +99,23 @@ def test_without_a_limit_nobody_gives_up() -> None:
 
 def test_retry_after_makes_all_senders_wait() -> None:
     one = traffic()
-    assert fail(one, 10.0, error=Away("HTTP 429", 7.0)) == Again(7.0, counts=False)
+    assert fail(one, 10.0, error=Away("HTTP 429", 3.0)) == Again(3.0, counts=False)
+    assert one.outage is None
+    assert one.permission(3, 1, 12.0) == Wait(1.0)
+    assert one.permission(3, 1, 13.0) == GO
+
+
+def test_a_long_retry_after_is_an_outage() -> None:
+    one = traffic()
+    assert fail(one, 10.0, error=Away("HTTP 429", 7.0)) == Again(0.0, counts=False)
+    assert one.outage is not None
     assert one.permission(3, 1, 12.0) == Wait(5.0)
     assert one.permission(3, 1, 17.0) == GO
+
+
+def test_a_row_that_fails_for_too_long_is_no_outage() -> None:
+    one = traffic(retry_for_s=60.0)
+    assert one.failed(0, "a", 1, 0.0, Retry("HTTP 500"), 60.0) == GiveUp("HTTP 500 (for 60 s)", is_outage=False)
 
 
 def test_the_rate_counts_rows() -> None:

@@ -27,6 +27,7 @@ from moldau.backends.interface import Backend, Row
 from moldau.backends.policy import Outage, Traffic
 from moldau.backends.progress_files import Delivered, batch_name, digest_of, note_waiting
 from moldau.backends.sending import Dead, Sending
+from moldau.client.secret_properties import masked
 from moldau.pipelines.planning.record_values import HEADERS_TYPE, row_value
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ class Delivering:
     """Rows that are not delivered are only left out."""
     fails: bool
     """A row that is not delivered fails the query."""
+    secrets: frozenset[str] = field(repr=False)
+    """What no reason may show, even if the backend repeats it."""
 
     def deliver(self, batch: Batch, record_batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send all rows; yield dead letters."""
@@ -100,7 +103,7 @@ class Delivering:
         task = 0 if context is None else context.partitionId()
         delivered = Delivered(batch.state, batch.name, task)
         source = _Rows(batch, task, delivered.before())
-        waiting = _Waiting(batch.state, task)
+        waiting = _Waiting(batch.state, task, self.secrets)
         sending = Sending(
             self.make,
             self.delivery,
@@ -122,12 +125,13 @@ class Delivering:
 
     def _letters(self, dead: Dead) -> list[dict[str, Any]]:
         assert isinstance(dead.row, SentRow), "only such rows are sent"
+        reason = masked(dead.reason, self.secrets)
         if self.fails:
-            raise BackendRefusedRow(f"sink {self.sink} of pipeline {self.pipeline}, row {dead.row.key}: {dead.reason}")
+            raise BackendRefusedRow(f"sink {self.sink} of pipeline {self.pipeline}, row {dead.row.key}: {reason}")
         if self.drops:
             return []
         headers = {
-            "moldau.error": dead.reason,
+            "moldau.error": reason,
             **{f"moldau.{name}": value for name, value in zip(ORIGIN, dead.row.origin[1:], strict=True)},
             "moldau.sink": self.sink,
             "moldau.pipeline": self.pipeline,
@@ -171,13 +175,13 @@ class _Rows:
 class _Waiting:
     """Notes in a file that the task waits."""
 
-    def __init__(self, state: Path, task: int) -> None:
-        self._state, self._task, self._is_noted = state, task, False
+    def __init__(self, state: Path, task: int, secrets: frozenset[str]) -> None:
+        self._state, self._task, self._secrets, self._is_noted = state, task, secrets, False
 
     def note(self, outage: Outage | None) -> None:
         if outage is not None:
             since = datetime.fromtimestamp(time.time() - (time.monotonic() - outage.since_s), UTC)
-            note_waiting(self._state, self._task, (since, outage.reason))
+            note_waiting(self._state, self._task, (since, masked(outage.reason, self._secrets)))
             self._is_noted = True
         elif self._is_noted:
             note_waiting(self._state, self._task, None)

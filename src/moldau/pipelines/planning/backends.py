@@ -11,11 +11,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from moldau.backends.catalog import KINDS
+from moldau.backends.catalog import KINDS, secrets_of
 from moldau.backends.delivery import Delivery
 from moldau.backends.interface import Backend
 from moldau.backends.options import Options
 from moldau.backends.progress_files import forget_other_batches
+from moldau.client.secret_properties import secret_values
 from moldau.pipelines.planning import python_steps
 from moldau.pipelines.planning.arrow_functions import map_batches
 from moldau.pipelines.planning.backend_rows import DEAD_LETTER_SCHEMA, Batch, Delivering, columns_of
@@ -72,6 +73,7 @@ def backend_target(pipeline: Pipeline, sink: BackendSink, reload: bool) -> Backe
         delivery=sink.delivery,
         drops=sink.dead_letter == DROP,
         fails=sink.dead_letter == FAIL,
+        secrets=secrets_of(sink.url, sink.options, sink.args) | secret_values(sink.options),
     )
     return BackendTarget(delivering, pipeline.connector, options)
 
