@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -23,8 +23,8 @@ class Request:
     """The number of the connection that it came on."""
 
 
-Answer = Callable[[Request], bytes | None]
-"""Returns the bytes to send. None closes the connection; so do bytes that say `Connection: close`."""
+Answer = Callable[[Request], bytes | Iterable[bytes] | None]
+"""Returns the bytes to send, or pieces of them. None closes the connection, as `Connection: close` and pieces do."""
 
 
 def response(status: int, body: bytes = b"", **headers: str) -> bytes:
@@ -84,9 +84,9 @@ class WebServer:
                 while (request := self._read(stream, number)) is not None:
                     self.requests.append(request)
                     answer = self.answer(request)
-                    if answer is not None:
-                        connection.sendall(answer)
-                    if answer is None or b"connection: close" in answer.lower():
+                    for piece in [answer] if isinstance(answer, bytes) else answer or ():
+                        connection.sendall(piece)
+                    if not isinstance(answer, bytes) or b"connection: close" in answer.lower():
                         return
         except OSError:
             return

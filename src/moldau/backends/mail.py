@@ -28,6 +28,8 @@ from moldau.backends.options import Options
 
 PORTS: Final = {"smtp": 587, "smtps": 465}
 STARTTLS: Final = ("required", "if-offered", "off")
+ASCII: Final = SMTP.clone(cte_type="7bit")
+"""Encodes other characters: a server need not take 8 bits."""
 RECIPIENTS_MAX: Final = 100
 """RFC 5321 asks servers to accept so many."""
 CLOSING: Final = 421
@@ -117,7 +119,7 @@ class Mail:
 def mail_of(row: Row, sender: str, now: datetime) -> Mail:
     """Return the mail of a row. Raises Refused if its values cannot be one."""
     parts = row.values
-    message = EmailMessage(policy=SMTP)
+    message = EmailMessage(policy=ASCII)
     try:
         [sent_by, *_] = addresses(str(parts.get("sender") or sender))
         message["From"] = sent_by

@@ -5,8 +5,8 @@
 
 Senders ask `permission` before each write and report `succeeded` or `failed`. The circuit opens after FAILURES_TO_OPEN
 failures in a row, if they concern several rows or the backend is Away: one row that always fails says nothing about
-others. It opens at once if the backend asks for a long pause. While it is open, nobody sends but one sender at a time as
-a trial, and attempts do not count against a row. Time and chance are arguments.
+others. It opens at once if the backend asks for a long pause. While it is open, nobody sends but one sender at a time
+as a trial, and attempts do not count against a row. Time and chance are arguments.
 """
 
 from __future__ import annotations

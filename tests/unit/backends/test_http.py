@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
-from harness.web_server import Request, WebServer, response
+from harness.web_server import Answer, Request, WebServer, response
 
 from moldau.backends.catalog import KINDS
 from moldau.backends.http import HttpBackend, HttpSettings
@@ -39,7 +40,7 @@ def send(one: HttpBackend, values: dict[str, Any] | None = None, headers: dict[s
     one.write([Row("key-1", {"body": '{"n":1}'} if values is None else values, headers)])
 
 
-def outcome(answer: Callable[[Request], bytes | None], **settings: Any) -> Exception | None:
+def outcome(answer: Answer, **settings: Any) -> Exception | None:
     """Return what one request to a server with this answer raises."""
     with WebServer(answer) as server:
         try:
@@ -156,6 +157,18 @@ def test_no_answer_and_a_dribbled_answer_end_after_the_timeout() -> None:
         assert str(raised) == "no answer in 0.2 s"
     finally:
         over.set()
+
+
+def test_an_answer_that_comes_byte_by_byte_ends_after_the_timeout() -> None:
+    def dribble() -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\n"
+        while True:
+            time.sleep(0.02)
+            yield b"x"
+
+    raised = outcome(lambda request: dribble(), timeout_s=0.2)
+    assert type(raised) is Retry
+    assert str(raised) == "no answer in 0.2 s"
 
 
 def test_an_endless_answer_is_read_up_to_a_limit() -> None:

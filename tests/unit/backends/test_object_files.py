@@ -70,3 +70,29 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Pat
 def test_settings_that_cannot_work_are_refused(url: str, options: dict[str, str]) -> None:
     with pytest.raises(ValueError):
         KINDS["files"].prepare(url, Options(options), Delivery())
+
+
+@pytest.mark.filterwarnings("default")
+def test_files_on_an_object_store() -> None:
+    """Runs where moto's S3 server is installed. It is not among the requirements: it brings a hundred others."""
+    moto = pytest.importorskip("moto.server", reason="pip install 'moto[server]'")
+    fs = pytest.importorskip("pyarrow.fs")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        options = {
+            "access_key": "a", "secret_key": "b", "region": "us-east-1", "scheme": "http",
+            "endpoint_override": f"{host}:{port}",
+        }  # fmt: skip
+        store = fs.S3FileSystem(**options, allow_bucket_creation=True)
+        store.create_dir("shop")
+        one = backend("s3://shop/out", **options)
+        for _ in range(2):
+            assert list(one.write(rows("a", "b")) or ()) == []
+        one.close()
+        assert store.open_input_stream("shop/out/k-0.jsonl").read() == b"a\nb\n"
+        with pytest.raises(OSError):
+            backend("s3://absent/out", **options).write(rows("a"))
+    finally:
+        server.stop()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Final, get_args
 
-from moldau.backends.catalog import KINDS
+from moldau.backends import catalog
 from moldau.base.limits import INT32_MAX
 from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from moldau.pipelines.locations import local_table
@@ -24,7 +24,7 @@ from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
 from moldau.pipelines.spec import BackendSink, ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
 
-TARGETS: Final = ("topic", "route", "table", "console", "backend")
+KINDS: Final = ("topic", "route", "table", "console", "backend")
 TOPIC_KEYS: Final = ("key", "value", "headers", "partition", "partitions", "schema_file")
 TABLE_KEYS: Final = ("partition_by", "keys", "delete_when")
 OTHER_KEYS: Final = (
@@ -91,7 +91,7 @@ def _table_key(sink: TableSink) -> str:
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:
     """Read one sink. `trigger` is the pipeline's, for sinks without their own. Return None if its kind is unclear."""
     view = section.required_text("from")
-    kind = section.only_one_of(TARGETS, "where does it write to?", OTHER_KEYS, SYNONYMS)
+    kind = section.only_one_of(KINDS, "where does it write to?", OTHER_KEYS, SYNONYMS)
     if kind is None:
         return None
     if kind in ("topic", "route"):
@@ -223,7 +223,7 @@ def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSi
 def _backend_sink(section: Section, view: str, folder: Folder, trigger: str | None) -> BackendSink:
     name = _name(section, view, backends.target_name(section))
     sink = backends.read_backend(section, name, view, folder, _trigger(section, trigger))
-    kind = KINDS.get(sink.backend)
+    kind = catalog.KINDS.get(sink.backend)
     refused = (key for key in NOT_OF_BACKENDS if kind is None or key not in kind.parts)
     section.refuse_keys(refused, lambda key: f"'{key}' is not for backends")
     return sink
