@@ -136,7 +136,8 @@ class Traffic:
             self._hold(error, error.after_s, now_s)
         counts = self.outage is None and not isinstance(error, Away)
         if self._is_over(since_s, now_s):
-            return GiveUp(f"{error} (for {now_s - since_s:.0f} s)", is_outage=self.outage is not None)
+            is_outage = self.outage is not None or isinstance(error, Away)
+            return GiveUp(f"{error} (for {now_s - since_s:.0f} s)", is_outage)
         if counts and attempt > self.limits.retries:
             return GiveUp(f"{error} (after {attempt} attempts)", is_outage=False)
         if self.outage is not None:

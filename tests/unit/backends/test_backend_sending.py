@@ -121,8 +121,10 @@ def test_a_backend_that_stays_away_fails_or_makes_dead_letters() -> None:
     def write(batch: Sequence[Row]) -> None:
         raise Away("nobody there")
 
+    dead: list[Dead] = []
     with pytest.raises(BackendGivenUp, match="nobody there"):
-        list(sending(Scripted(write), retry_for_s=0.01).send(rows(3)))
+        dead.extend(sending(Scripted(write), retry_for_s=0.01).send(rows(3)))
+    assert dead == []
     dead = list(sending(Scripted(write), retry_for_s=0.01, give_up="dead_letter").send(rows(3)))
     assert [each.row.key for each in dead] == ["0", "1", "2"]
 

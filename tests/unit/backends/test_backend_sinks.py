@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from moldau.backends.catalog import KINDS
 from moldau.backends.delivery import Delivery
+from moldau.backends.interface import Away, Row
+from moldau.backends.sending import BackendGivenUp
 from moldau.client.secret_properties import MASK
 from moldau.pipelines.cases.case import recorded
+from moldau.pipelines.planning.backend_rows import ORIGIN, Batch, Delivering
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running.outputs import outputs_of
@@ -148,3 +153,25 @@ def test_a_test_case_records_what_would_be_sent(tmp_path: Path, sink: str, value
     topic = recorded(sink_of(read(tmp_path, f"{sink}, key: id")))
     assert (topic.value, topic.key) == (value, "id")
     assert topic.topic == f"backend.{topic.name}"
+
+
+class AwayForEver:
+    """A backend that repeats a secret."""
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def write(self, rows: Sequence[Row]) -> None:
+        raise Away("not with pl4nted-secret")
+
+
+def test_a_task_that_gives_up_shows_no_secret(tmp_path: Path) -> None:
+    delivering = Delivering(
+        sink="s", pipeline="p", make=AwayForEver, delivery=Delivery(retry_for_s=0.01), drops=False, fails=False,
+        secrets=frozenset({"pl4nted-secret"}),
+    )  # fmt: skip
+    batch = pa.RecordBatch.from_pydict({name: ["x"] for name in ("id", "row", *ORIGIN, "value:body")})
+    with pytest.raises(BackendGivenUp) as raised:
+        list(delivering.deliver(Batch("query", 0, tmp_path), [batch]))
+    assert str(raised.value).startswith(f"not with {MASK} (for ")

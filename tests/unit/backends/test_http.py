@@ -122,7 +122,7 @@ def test_a_redirect_to_another_server_is_not_followed(location: str) -> None:
         pytest.raises(Retry, match="a redirect that is not followed"),
     ):
         send(backend(f"{server.url}/old", authorization="Bearer secret"))
-    assert len(server.requests) <= 5, "an empty location is the same address: a loop ends"
+    assert len(server.requests) == (1 if location else 5), "an empty location is the same address: the loop ends"
 
 
 def test_a_redirect_loop_ends() -> None:

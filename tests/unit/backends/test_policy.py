@@ -116,6 +116,7 @@ def test_a_long_retry_after_is_an_outage() -> None:
 def test_a_row_that_fails_for_too_long_is_no_outage() -> None:
     one = traffic(retry_for_s=60.0)
     assert one.failed(0, "a", 1, 0.0, Retry("HTTP 500"), 60.0) == GiveUp("HTTP 500 (for 60 s)", is_outage=False)
+    assert one.failed(0, "a", 1, 0.0, Away("refused"), 60.0) == GiveUp("refused (for 60 s)", is_outage=True)
 
 
 def test_the_rate_counts_rows() -> None:

@@ -26,7 +26,7 @@ from moldau.backends.delivery import Delivery
 from moldau.backends.interface import Backend, Row
 from moldau.backends.policy import Outage, Traffic
 from moldau.backends.progress_files import Delivered, batch_name, digest_of, note_waiting
-from moldau.backends.sending import Dead, Sending
+from moldau.backends.sending import BackendGivenUp, Dead, Sending
 from moldau.client.secret_properties import masked
 from moldau.pipelines.planning.record_values import HEADERS_TYPE, row_value
 
@@ -119,6 +119,8 @@ class Delivering:
                     yield _record_batch(letters)
                     letters = []
             yield _record_batch(letters)
+        except BackendGivenUp as error:
+            raise BackendGivenUp(masked(str(error), self.secrets)) from None
         finally:
             delivered.close()
             waiting.note(None)
