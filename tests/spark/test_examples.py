@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PIPELINES = sorted(EXAMPLES.glob("*/pipeline.yaml"))
-QUICK = ("commit-log", "messaging", "stream-processing")
-"""Between them: an upsert, headers and dead letters, a join of two streams with windows."""
+QUICK = ("commit-log", "orders-to-mails", "stream-processing")
+"""Between them: an upsert, headers and dead letters, a backend, a join of two streams with windows."""
 RUN_ALL = os.environ.get("MOLDAU_ALL_EXAMPLES") == "1"
 
 

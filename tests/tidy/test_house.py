@@ -65,7 +65,8 @@ MAY_IMPORT = {
         "runtime",
     },
     "spark": {"platforms", "base", "wire", "columns", "client"},
-    "pipelines": {"platforms", "base", "prometheus", "wire", "client", "spark"},
+    "backends": {"base"},
+    "pipelines": {"platforms", "base", "prometheus", "wire", "client", "spark", "backends"},
     "doctor": {"platforms", "base", "spark"},
     "cli": {
         "platforms",

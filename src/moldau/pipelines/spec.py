@@ -14,6 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from moldau.backends.catalog import secrets_of
+from moldau.backends.delivery import Delivery
 from moldau.client.secret_properties import masked, secret_values
 
 RecordFormat = Literal["json", "csv", "avro", "text", "raw"]
@@ -169,6 +171,32 @@ class TableSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSource:
+    """Rows that a class of a module beside the pipeline's file reads (`moldau.backends`), as a stream."""
+
+    name: str
+    place: Place
+    backend: str
+    """module:Class"""
+    args: Mapping[str, object] = field(default_factory=dict, repr=False)
+    schema: str | None = None
+    schema_file: Path | None = None
+    max_per_trigger: int | None = None
+    watermark: Watermark | None = None
+    deduplicate: tuple[str, ...] = ()
+
+    @property
+    def user_class(self) -> tuple[str, str]:
+        """The module and the name of the class."""
+        module, _, name = self.backend.partition(":")
+        return module, name
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SqlStep:
     name: str
     place: Place
@@ -248,9 +276,46 @@ class ConsoleSink:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-Source = TopicSource | FileSource | TableSource
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSink:
+    """Gives rows to a backend (`moldau.backends`): one by name, or a class of a module beside the pipeline's file.
+
+    `key` and the values of `parts` and `headers` are SQL expressions over the columns of `view`.
+    """
+
+    name: str
+    place: Place
+    view: str
+    backend: str
+    """A name of `moldau.backends.catalog`, or module:Class."""
+    url: str = field(default="", repr=False)
+    key: str | None = None
+    parts: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    args: Mapping[str, object] = field(default_factory=dict, repr=False)
+    """Arguments of the class."""
+    delivery: Delivery
+    dead_letter: str
+    """A topic, or FAIL or DROP."""
+    mode: TopicMode = "append"
+    trigger: str | None = None
+    shares_query_of: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def user_class(self) -> tuple[str, str] | None:
+        """The module and the name of the user's class."""
+        module, colon, name = self.backend.partition(":")
+        return (module, name) if colon else None
+
+    @property
+    def dead_letter_topic(self) -> str | None:
+        return None if self.dead_letter in (FAIL, DROP) else self.dead_letter
+
+
+Source = TopicSource | FileSource | TableSource | BackendSource
 Step = SqlStep | PythonStep
-Sink = TopicSink | TableSink | ConsoleSink
+Sink = TopicSink | TableSink | ConsoleSink | BackendSink
 
 
 def _own_bootstrap(options: Mapping[str, str]) -> str | None:
@@ -286,7 +351,11 @@ class Pipeline:
     def masked(self, text: str) -> str:
         """Return the text without the passwords and keys of the settings."""
         options = [each.options for each in (*self.sources.values(), *self.sinks)]
-        return masked(text, frozenset().union(*map(secret_values, (self.kafka, self.spark, *options))))
+        backends = [each for each in self.sinks if isinstance(each, BackendSink)]
+        secrets = [secrets_of(each.url, each.options, each.args) for each in backends]
+        read = [each for each in self.sources.values() if isinstance(each, BackendSource)]
+        secrets += [secrets_of("", {}, each.args) for each in read]
+        return masked(text, frozenset().union(*secrets, *map(secret_values, (self.kafka, self.spark, *options))))
 
     def place_of(self, path: str) -> Place:
         """Return where the value at a dotted path begins. For a default, which the file does not contain, return the

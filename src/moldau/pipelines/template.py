@@ -85,6 +85,10 @@ sinks:
   #   format: delta
   #
   # - from: per_minute
+  #   backend: http # webhooks; also mail, opensearch, statsd, graphite, files, or a Python class of yours
+  #   url: https://hooks.example/per-minute
+  #
+  # - from: per_minute
   #   console: true
   #   mode: update
 """

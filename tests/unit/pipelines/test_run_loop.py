@@ -588,3 +588,38 @@ def test_a_batch_run_reports_its_dead_letters(directory: StateDirectory, display
     run = make_run(directory, display, **{"rides.dead-letters": [script], "out": [ended(0)]})
     run.status = replace(run.status, mode="batch")
     assert run.to_the_end().message == "source rides: 1,452 records are bad; they are the rows of rides.dead-letters"
+
+
+def test_a_query_that_waits_for_a_backend_says_so_and_does_not_hold_up_a_stop(
+    directory: StateDirectory, display: RecordingDisplay
+) -> None:
+    stop, writing = Stop(), ScriptedQuery(writing=True)
+    run = make_run(directory, display, stop, mails=[writing])
+    reasons: list[str | None] = [None]
+    run.jobs = [replace(job, waiting=lambda: reasons[0]) for job in run.jobs]
+    run.masked = lambda text: text.replace("pl4nted", "***")
+    seen: list[str | None] = []
+
+    def on_show(status: RunStatus) -> None:
+        waiting = status.queries[0].waiting
+        if not seen or seen[-1] != waiting:
+            seen.append(waiting)
+        if seen == [None]:
+            reasons[0] = "away since 08:00: pl4nted"
+        elif len(seen) == 2:
+            reasons[0] = None
+        elif len(seen) == 3:
+            reasons[0] = "away again"
+        else:
+            stop.request("stopped by the test")
+
+    display.on_show = on_show
+    status = run.to_the_end()
+    assert status.state == "stopped"
+    assert writing.stopped.is_set()
+    assert seen[:4] == [None, "away since 08:00: ***", None, "away again"]
+    assert display.lines[:3] == [
+        "mails: away since 08:00: ***",
+        "mails: the backend takes rows again",
+        "mails: away again",
+    ]

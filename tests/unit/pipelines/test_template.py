@@ -54,6 +54,7 @@ def test_the_sinks_in_comments_load_too(tmp_path: Path) -> None:
         "per-minute",
         "priced-to-topics",
         "priced-to-orders",
+        "per_minute-to-http",
         "per_minute-to-console",
     ]
 

@@ -95,7 +95,8 @@ def _show(current: RunStatus, output_format: str) -> None:
         return
     phase = display.phase(current) if current.state == "running" else None  # that of a start is its message
     click.echo(f"{current.pipeline}: {current.state}" + (f", {phase}" if phase else ""))
-    for text in filter(None, (current.message, current.note)):
+    waiting = (f"{query.name}: {query.waiting}" for query in current.queries if query.waiting)
+    for text in filter(None, (current.message, current.note, *waiting)):
         click.echo(text)
     if current.queries:
         click.echo("\n".join(display.plain_table(current)))

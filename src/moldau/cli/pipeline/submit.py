@@ -48,10 +48,13 @@ def _changes(chosen: Chosen) -> Iterator[str]:
 
 
 def _modules(pipeline: Pipeline) -> set[Path]:
-    from moldau.pipelines.spec import PythonStep
+    from moldau.pipelines.spec import BackendSink, BackendSource, PythonStep
 
     folder = pipeline.file.parent
-    return {folder / f"{step.module}.py" for step in pipeline.steps if isinstance(step, PythonStep)}
+    modules = {step.module for step in pipeline.steps if isinstance(step, PythonStep)}
+    modules |= {source.user_class[0] for source in pipeline.sources.values() if isinstance(source, BackendSource)}
+    modules |= {sink.user_class[0] for sink in pipeline.sinks if isinstance(sink, BackendSink) and sink.user_class}
+    return {folder / f"{module}.py" for module in modules}
 
 
 def _files(pipeline: Pipeline) -> Iterator[Path]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from moldau.backends.catalog import KINDS
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition as Partition
 from moldau.client.cluster import Cluster
@@ -42,6 +43,8 @@ from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import StateDirectory
 from moldau.pipelines.running.stop_request import Stop
 from moldau.pipelines.spec import (
+    BackendSink,
+    BackendSource,
     ConsoleSink,
     FileSource,
     Pipeline,
@@ -109,10 +112,34 @@ def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
     tables = [sink for sink in pipeline.sinks if isinstance(sink, TableSink)]
     new_paths = {sink.path: str(temporary / "tables" / sink.name) for sink in tables}
     sources = {name: _source(source, case, new_paths, temporary) for name, source in pipeline.sources.items()}
-    without_console = [sink for sink in pipeline.sinks if not isinstance(sink, ConsoleSink)]
+    checked = (recorded(sink) if isinstance(sink, BackendSink) else sink for sink in pipeline.sinks)
+    without_console = [sink for sink in checked if not isinstance(sink, ConsoleSink)]
     names = {sink.name for sink in without_console}
     sinks = tuple(_sink(sink, new_paths, names) for sink in without_console)
     return replace(pipeline, sources=sources, sinks=sinks)
+
+
+def recorded(sink: BackendSink) -> TopicSink:
+    """Return a topic with what would be sent to the backend: the one part that it has, or an object of its parts."""
+    kind = KINDS.get(sink.backend)
+    value: str | None = None
+    if kind is not None and sink.parts.keys() - {kind.default}:
+        fields = ", ".join(f"'{name}', string({text})" for name, text in sink.parts.items())
+        value = f"to_json(named_struct({fields}))"
+    elif kind is not None and kind.default is not None:
+        value = sink.parts.get(kind.default)
+    return TopicSink(
+        name=sink.name,
+        place=sink.place,
+        view=sink.view,
+        topic=f"backend.{sink.name}",
+        key=sink.key,
+        value=value,
+        headers=sink.headers,
+        mode=sink.mode,
+        trigger=sink.trigger,
+        shares_query_of=sink.shares_query_of,
+    )
 
 
 def _sink(sink: Sink, new_paths: Mapping[str, str], names: Collection[str]) -> Sink:
@@ -125,6 +152,8 @@ def _source(source: Source, case: Case, new_paths: Mapping[str, str], temporary:
     input_file = case.inputs.get(source.name)
     if isinstance(source, TopicSource):
         return replace(source, start="earliest")
+    if isinstance(source, BackendSource):
+        source, input_file = _as_files(source), input_file or _no_rows(temporary)
     if input_file is None:
         is_table = isinstance(source, TableSource)
         return replace(source, path=new_paths.get(source.path, source.path)) if is_table else source
@@ -138,6 +167,20 @@ def _source(source: Source, case: Case, new_paths: Mapping[str, str], temporary:
     watched.mkdir(parents=True)
     shutil.copy(input_file, watched)
     return replace(source, path=str(watched))
+
+
+def _as_files(source: BackendSource) -> FileSource:
+    """Return the watched files that stand for a class."""
+    return FileSource(
+        name=source.name, place=source.place, path="", format="json", schema=source.schema,
+        schema_file=source.schema_file, watch=True, watermark=source.watermark, deduplicate=source.deduplicate,
+    )  # fmt: skip
+
+
+def _no_rows(temporary: Path) -> Path:
+    empty = temporary / "empty.jsonl"
+    empty.touch()
+    return empty
 
 
 def _produce_input(case: Case, pipeline: Pipeline) -> None:
@@ -216,9 +259,9 @@ def _run_queries(pipeline: Pipeline, directory: StateDirectory, spark: SparkSess
 
 
 def _outputs(pipeline: Pipeline) -> dict[str, Sink | TopicSource]:
-    """Return the outputs that a test can check, by name: sinks except the console, and dead letters."""
+    """Return the outputs that a test can check, by name: sinks except the console, and dead letters of sources."""
     outputs: dict[str, Sink | TopicSource] = {
-        sink.name: sink for sink in pipeline.sinks if isinstance(sink, TopicSink | TableSink)
+        sink.name: sink for sink in pipeline.sinks if not isinstance(sink, ConsoleSink)
     }
     for name, source in _topic_sources(pipeline):
         if source.dead_letter_topic is not None and source.format != "raw":

@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path, PurePath
 
 from moldau.pipelines.spec import (
+    BackendSink,
+    BackendSource,
     ConsoleSink,
     FileSource,
     Pipeline,
@@ -102,6 +104,8 @@ def _source(source: Source, folder: Path) -> Node:
         return Node(node, NodeKind.TOPIC, source.name, (topics, _join(source.format, *_stream_parts(source))))
     if isinstance(source, TableSource):
         return Node(node, NodeKind.TABLE, source.name, (f"table {_short_path(source.path, folder)}", source.format))
+    if isinstance(source, BackendSource):
+        return Node(node, NodeKind.TABLE, source.name, (f"class {source.backend}", _join(*_stream_parts(source))))
     watched = "watched" if source.watch else ""
     return Node(
         node,
@@ -111,7 +115,7 @@ def _source(source: Source, folder: Path) -> Node:
     )
 
 
-def _stream_parts(part: TopicSource | FileSource | Step) -> Iterator[str]:
+def _stream_parts(part: TopicSource | FileSource | BackendSource | Step) -> Iterator[str]:
     if part.watermark:
         yield f"watermark {part.watermark.delay}"
     if part.deduplicate:
@@ -133,6 +137,8 @@ def _sink(sink: Sink, folder: Path) -> Node:
     if isinstance(sink, TableSink):
         by = f"by {', '.join(sink.partition_by)}" if sink.partition_by else ""
         return Node(node, NodeKind.SINK, _short_path(sink.path, folder), (f"{sink.format} table", _join(sink.mode, by)))
+    if isinstance(sink, BackendSink):
+        return Node(node, NodeKind.SINK, sink.backend, ("backend", sink.mode))
     title = sink.topic or "topic by content"
     key = f"key {sink.key}" if sink.key else ""
     first = "topic" if sink.topic else f"{sink.route}"

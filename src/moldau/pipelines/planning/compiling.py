@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from moldau.pipelines.planning import event_time, formats, python_steps, sources
+from moldau.pipelines.planning.backend_sources import backend_rows
 from moldau.pipelines.planning.csv_files import MissingColumn
 from moldau.pipelines.planning.dead_letters import COLUMNS, dead_letters, flow_name, good_only
 from moldau.pipelines.planning.flows import Flow, TopicTarget, merge, start, write_batch
@@ -34,6 +35,7 @@ from moldau.pipelines.problems import InvalidPipeline, Problem
 from moldau.pipelines.queries import sinks_by_query
 from moldau.pipelines.spec import (
     FAIL,
+    BackendSource,
     FileSource,
     Pipeline,
     PythonStep,
@@ -46,7 +48,7 @@ from moldau.pipelines.spec import (
 
 __all__ = ["Compiled", "Flow", "Mode", "Range", "Records", "compile_pipeline", "start", "try_compile", "write_batch"]
 
-SourceT = TypeVar("SourceT", TopicSource, FileSource)
+SourceT = TypeVar("SourceT", TopicSource, FileSource, BackendSource)
 _COMMANDS = (
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
@@ -147,7 +149,13 @@ class _Compilation:
             else:
                 self._add_view(source, self._static_or_watched(source, path), path)
 
-    def _static_or_watched(self, source: FileSource | TableSource, path: str) -> DataFrame:
+    def _static_or_watched(self, source: FileSource | TableSource | BackendSource, path: str) -> DataFrame:
+        if isinstance(source, BackendSource):
+            schema = self._read_schema(source, path, ddl_schema)
+            try:
+                return backend_rows(self.session, self._pipeline, source, schema, self._mode, reload=self._reload_steps)
+            except python_steps.PythonStepError as error:
+                raise InvalidSetting(f"{path}.backend", str(error)) from error
         if isinstance(source, FileSource) and (source.schema is not None or source.schema_file is not None):
             self._read_schema(source, path, ddl_schema)
         try:
@@ -254,7 +262,9 @@ class _Compilation:
         frame.createOrReplaceTempView(origin.name)
         self.views[origin.name] = frame
 
-    def _check_columns(self, frame: DataFrame, origin: TopicSource | FileSource | Step, path: str) -> None:
+    def _check_columns(
+        self, frame: DataFrame, origin: TopicSource | FileSource | BackendSource | Step, path: str
+    ) -> None:
         """Add a problem for each column of `watermark` and `deduplicate` that the frame lacks."""
         named = [(f"{path}.watermark.column", origin.watermark.column)] if origin.watermark else []
         named += [(f"{path}.deduplicate.{index}", name) for index, name in enumerate(origin.deduplicate)]
@@ -264,7 +274,9 @@ class _Compilation:
         if self.problems.has_failed(origin.name):
             raise NeededViewFailed(origin.name)
 
-    def _with_event_time(self, frame: DataFrame, origin: TopicSource | FileSource | Step, path: str) -> DataFrame:
+    def _with_event_time(
+        self, frame: DataFrame, origin: TopicSource | FileSource | BackendSource | Step, path: str
+    ) -> DataFrame:
         with self.problems.recording(f"{path}.watermark.column", _subject(origin, path), view=origin.name):
             frame = event_time.with_watermark(frame, origin)
             if (unbounded := event_time.why_unbounded(frame, origin.deduplicate)) is not None:
@@ -290,7 +302,7 @@ class _Compilation:
                 "read a topic or a file with `watch: true` in it, or run the pipeline as a batch",
             )
             return
-        flow = SinkCompiler(self._pipeline, path, sink, frame, self.problems).flow()
+        flow = SinkCompiler(self._pipeline, path, sink, frame, self.problems, self._reload_steps).flow()
         if flow is None:
             return
         if flow.frame.isStreaming and (reason := why_unsupported(flow.frame, flow.mode)) is not None:

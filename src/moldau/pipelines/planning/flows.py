@@ -51,7 +51,7 @@ class Flow:
 
     name: str
     """The sink's name, or "<source>.dead-letters" for a source's bad records. Query and checkpoint have it too."""
-    kind: Literal["topic", "table", "console", "dead letters"]
+    kind: Literal["topic", "table", "console", "backend", "dead letters"]
     place: Place
     view: str
     """The source or step that the rows come from."""
@@ -103,7 +103,7 @@ class TopicTarget:
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         if mode == "append":
             return frame.writeStream.format(self.connector).options(**self.options).outputMode(mode)
-        return _write_batches(self, frame, mode, state)
+        return write_batches(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         options = dict(self.options)
@@ -126,7 +126,7 @@ class TableTarget:
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
         if not self.overwrites:
             return frame.writeStream.format(LAKE).options(**self._options()).outputMode(mode)
-        return _write_batches(self, frame, mode, state)
+        return write_batches(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         tagged = self._options() | {"queryId": tag.query_id, "batchId": str(tag.batch_id)}
@@ -152,7 +152,7 @@ class UpsertTarget:
     """The column whose highest value wins among rows of a key, in a batch and in the table; without it the last row."""
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-        return _write_batches(self, frame, mode, state)
+        return write_batches(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         rows = frame.toArrow()
@@ -196,7 +196,7 @@ class SharedTarget:
     """For each sink its name, the function from the batch to the rows of its target, and the target."""
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-        return _write_batches(self, frame, mode, state)
+        return write_batches(self, frame, mode, state)
 
     def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
         rows = frame.persist()
@@ -207,7 +207,7 @@ class SharedTarget:
             rows.unpersist()
 
 
-def _write_batches(target: Target, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
+def write_batches(target: Target, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
     """Return a writer that writes each micro-batch with one call of `target.write`."""
     return frame.writeStream.outputMode(mode).foreachBatch(
         lambda batch, batch_id: target.write(batch, _tag(batch, batch_id), state)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
@@ -55,6 +56,16 @@ def call_step(step: PythonStep, folder: Path, inputs: Sequence[DataFrame], *, re
     if not isinstance(result, DataFrame):
         raise PythonStepError(f"{step.module}:{step.function} returned {type(result).__name__}, not a DataFrame")
     return result
+
+
+def class_of(module: str, name: str, folder: Path, *, reload: bool) -> Callable[..., Any]:
+    """Return a class of a module beside the pipeline's file. Raises PythonStepError if there is none."""
+    loaded = load(module, folder, reload=reload)
+    found: Callable[..., Any] | None = getattr(loaded, name, None)
+    if not callable(found):
+        suggestion = did_you_mean(name, [each for each, value in vars(loaded).items() if isinstance(value, type)])
+        raise PythonStepError(f"{loaded.__file__} has no class {name}{suggestion}")
+    return found
 
 
 def _check_argument_names(function: Callable[..., object], step: PythonStep) -> None:

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from moldau.pipelines.planning.avro_types import drop_unsupported_logical_types, spark_schema
 from moldau.pipelines.planning.rejection_reasons import TIMESTAMP_SECONDS_END, TIMESTAMP_SECONDS_MIN
-from moldau.pipelines.spec import FileSource, TopicSource
+from moldau.pipelines.spec import BackendSource, FileSource, TopicSource
 
 VALUE: Final = "value"
 """The one column of a text or raw topic."""
@@ -59,7 +59,7 @@ def record_schema(source: TopicSource) -> StructType:
     return ddl_schema(source)
 
 
-def ddl_schema(source: TopicSource | FileSource) -> StructType:
+def ddl_schema(source: TopicSource | FileSource | BackendSource) -> StructType:
     """Return the schema that is given as DDL; raises as `record_schema` does."""
     ddl = read_ddl(source)
     schema = StructType.fromDDL(ddl)
@@ -73,7 +73,7 @@ def ddl_schema(source: TopicSource | FileSource) -> StructType:
     return schema
 
 
-def read_ddl(source: TopicSource | FileSource) -> str:
+def read_ddl(source: TopicSource | FileSource | BackendSource) -> str:
     """Return the DDL in the pipeline's file, or the contents of the schema file. Raises UnusableSchema."""
     if source.schema is not None:
         return source.schema

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 )
 
 from moldau.pipelines.locations import local_table
+from moldau.pipelines.planning.backends import backend_target, shape_of
 from moldau.pipelines.planning.flows import (
     ConsoleTarget,
     Flow,
@@ -41,6 +42,7 @@ from moldau.pipelines.planning.flows import (
 )
 from moldau.pipelines.planning.output_modes import upsert_mode
 from moldau.pipelines.planning.problem_collection import InvalidSetting, ProblemCollection
+from moldau.pipelines.planning.python_steps import PythonStepError
 from moldau.pipelines.planning.record_schemas import read_avro_schema
 from moldau.pipelines.planning.record_values import (
     as_string_or_binary,
@@ -52,7 +54,7 @@ from moldau.pipelines.planning.record_values import (
 from moldau.pipelines.planning.routes import is_read, written_topics
 from moldau.pipelines.planning.sources import format_options, sink_options
 from moldau.pipelines.problems import did_you_mean
-from moldau.pipelines.spec import ConsoleSink, Pipeline, Sink, TableSink, TopicSink, TopicSource
+from moldau.pipelines.spec import BackendSink, ConsoleSink, Pipeline, Sink, TableSink, TopicSink, TopicSource
 from moldau.spark.lake.schemas import column_named
 from moldau.spark.lake.tables import missing_package, path_problem
 from moldau.spark.option_values import boolean
@@ -72,10 +74,16 @@ class SinkCompiler:
     """Compiles one sink of a pipeline; `path` is its dotted path in the file."""
 
     def __init__(
-        self, pipeline: Pipeline, path: str, sink: Sink, frame: DataFrame, problems: ProblemCollection
+        self,
+        pipeline: Pipeline,
+        path: str,
+        sink: Sink,
+        frame: DataFrame,
+        problems: ProblemCollection,
+        reload_modules: bool = True,
     ) -> None:
         self._pipeline, self._path, self._sink, self._frame = pipeline, path, sink, frame
-        self._problems = problems
+        self._problems, self._reload_modules = problems, reload_modules
 
     def flow(self) -> Flow | None:
         """Return the flow. If the sink is invalid, return None and add the reasons to the problems."""
@@ -86,6 +94,8 @@ class SinkCompiler:
                 flow = self._to_topic(self._sink)
             elif isinstance(self._sink, TableSink):
                 flow = self._to_table(self._sink)
+            elif isinstance(self._sink, BackendSink):
+                flow = self._to_backend(self._sink)
             else:
                 flow = self._to_console(self._sink)
         return flow if len(self._problems.found) == count_before else None
@@ -222,6 +232,16 @@ class SinkCompiler:
             raise InvalidSetting(f"{self._path}.options", f"rows must be a whole number up to 999999, not {rows!r}")
         truncate = sink.options.get("truncate", "true").lower() == "true"
         return self._make_flow("console", "console", sink.mode, ConsoleTarget(sink.name, int(rows), truncate))
+
+    # --- backends ---------------------------------------------------------------------------------------------------
+
+    def _to_backend(self, sink: BackendSink) -> Flow:
+        try:
+            target = backend_target(self._pipeline, sink, self._reload_modules)
+        except PythonStepError as error:
+            raise InvalidSetting(f"{self._path}.backend", str(error)) from error
+        shape = shape_of(sink, self._frame, self._bytes)
+        return self._make_flow("backend", f"backend {sink.backend}", sink.mode, target, shape)
 
     # --- all sinks --------------------------------------------------------------------------------------------------
 

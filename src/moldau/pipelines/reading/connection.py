@@ -16,6 +16,8 @@ from moldau.pipelines.reading.value_files import UnreadableValue, ValueFiles
 from moldau.pipelines.reading.yaml_tree import MappingNode, Node, SequenceNode
 
 COMMAND_CONFIG: Final = "command_config"
+BACKEND_CONNECTION: Final = ("url", "options", "args")
+"""How a sink connects to a backend: any of it may be a password."""
 BOOTSTRAP: Final = "bootstrap.servers"
 _SET_ELSEWHERE: Final = {
     BOOTSTRAP: "give the address with 'bootstrap'",
@@ -30,7 +32,7 @@ _SECURITY: Final = re.compile(r"(?:kafka\.)?(?:security|sasl|ssl)\.", re.IGNOREC
 
 
 def without_connection(root: MappingNode) -> MappingNode:
-    """Return the tree without the settings of TLS and SASL."""
+    """Return the tree without the settings of TLS and SASL, and without those of backends."""
     values: dict[str, Node] = {}
     for name, value in root.values.items():
         if name == "kafka":
@@ -52,6 +54,9 @@ def _without_security_options(node: Node) -> Node:
 
 
 def _without_options_of_one(node: Node) -> Node:
+    if isinstance(node, MappingNode) and "backend" in node.values:
+        kept = {name: value for name, value in node.values.items() if name not in BACKEND_CONNECTION}
+        return replace(node, values=kept)
     if not isinstance(node, MappingNode) or "options" not in node.values:
         return node
     return replace(node, values={**node.values, "options": _without_security(node.values["options"])})

@@ -17,6 +17,7 @@ from typing import Final
 from moldau.base.limits import PORT_MAX
 from moldau.pipelines.problems import InvalidPipeline, Problem, did_you_mean, quoted
 from moldau.pipelines.queries import DEAD_LETTERS, QUERY_NAME_LENGTH_MAX, sinks_by_query
+from moldau.pipelines.reading.backends import check_dead_letter
 from moldau.pipelines.reading.connection import BOOTSTRAP, COMMAND_CONFIG, read_connection, without_connection
 from moldau.pipelines.reading.file_bytes import NotAFile, read_bytes
 from moldau.pipelines.reading.paths import Folder
@@ -27,7 +28,18 @@ from moldau.pipelines.reading.steps import read_step
 from moldau.pipelines.reading.value_files import ValueFiles
 from moldau.pipelines.reading.variables import Outside, replace_variables
 from moldau.pipelines.reading.yaml_tree import FILE_BYTES_MAX, MappingNode, Node, ScalarNode, SequenceNode, read_yaml
-from moldau.pipelines.spec import Connector, Pipeline, Place, Sink, Source, Step, TextMap, TopicSink, TopicSource
+from moldau.pipelines.spec import (
+    BackendSink,
+    Connector,
+    Pipeline,
+    Place,
+    Sink,
+    Source,
+    Step,
+    TextMap,
+    TopicSink,
+    TopicSource,
+)
 
 _CONNECTORS: Final[tuple[Connector, ...]] = ("moldau", "kafka")
 _SYNONYMS: Final = {
@@ -64,7 +76,7 @@ def load(
     outside = Outside(os.environ if environ is None else environ, ValueFiles(folder), must_resolve_unused=connects)
     tree, problems = replace_variables(root if connects else without_connection(root), variables or {}, outside)
     section = Section(tree, "", Place(file=str(path), line=1, column=1), problems)
-    pipeline = _PipelineReader(section, Folder(folder, check_files)).pipeline(file, bootstrap)
+    pipeline = _PipelineReader(section, Folder(folder, check_files, connects)).pipeline(file, bootstrap)
     if problems:
         raise InvalidPipeline(problems)
     return pipeline
@@ -245,6 +257,8 @@ class _PipelineReader:
             names.add(sink.name.lower())
             self._refuse_name_of_dead_letters(section, sink, sources)
             self._refuse_loop(section, sink, sources)
+            if isinstance(sink, BackendSink):
+                check_dead_letter(section, sink, sources.values())
             check_sharing(section, sink, sinks)
             check_table(section, sink, sinks)
             sinks.append(sink)

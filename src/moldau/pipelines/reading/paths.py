@@ -33,11 +33,13 @@ _ESCAPED_OR_NEGATED: Final = re.compile(r"\\(.)|\[\^", re.DOTALL)
 class Folder:
     """The directory of the pipeline's file, to which paths are relative.
 
-    `files_must_exist` is off in a test that brings its own files.
+    `files_must_exist` is off in a test that brings its own files; `connects` for a command that connects to nothing, so
+    that the settings of connections are left out.
     """
 
     path: Path
     files_must_exist: bool = True
+    connects: bool = True
 
     def resolve(self, written: str) -> str:
         """Return the absolute path; a URL stays as it is."""

@@ -12,20 +12,25 @@ from collections.abc import Collection, Mapping
 from pathlib import PurePath
 from typing import Final, get_args
 
+from moldau.backends import catalog
 from moldau.base.limits import INT32_MAX
 from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
 from moldau.pipelines.locations import local_table
 from moldau.pipelines.problems import did_you_mean, quoted
+from moldau.pipelines.reading import backends
 from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, option_place, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
-from moldau.pipelines.spec import ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
+from moldau.pipelines.spec import BackendSink, ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
 
-KINDS: Final = ("topic", "route", "table", "console")
+KINDS: Final = ("topic", "route", "table", "console", "backend")
 TOPIC_KEYS: Final = ("key", "value", "headers", "partition", "partitions", "schema_file")
 TABLE_KEYS: Final = ("partition_by", "keys", "delete_when")
-OTHER_KEYS: Final = ("name", "from", "with", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS)
+OTHER_KEYS: Final = (
+    "name", "from", "with", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS, *backends.KEYS,
+)  # fmt: skip
+NOT_OF_BACKENDS: Final = ("value", "partition", "partitions", "schema_file", "format", *TABLE_KEYS)
 SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "topic", "output_mode": "mode",
                    "partitionBy": "partition_by", "primary_key": "keys"}  # fmt: skip
 _STREAM_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
@@ -93,6 +98,8 @@ def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | N
         sink: Sink = _topic_sink(section, view, folder, trigger)
     elif kind == "table":
         sink = _table_sink(section, view, folder, trigger)
+    elif kind == "backend":
+        sink = _backend_sink(section, view, folder, trigger)
     else:
         sink = _console_sink(section, view, trigger)
     section.finish(SYNONYMS)
@@ -211,3 +218,12 @@ def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSi
         shares_query_of=section.text("with"),
         options=read_options(section, CONSOLE),
     )
+
+
+def _backend_sink(section: Section, view: str, folder: Folder, trigger: str | None) -> BackendSink:
+    name = _name(section, view, backends.target_name(section))
+    sink = backends.read_backend(section, name, view, folder, _trigger(section, trigger))
+    kind = catalog.KINDS.get(sink.backend)
+    refused = (key for key in NOT_OF_BACKENDS if kind is None or key not in kind.parts)
+    section.refuse_keys(refused, lambda key: f"'{key}' is not for backends")
+    return sink

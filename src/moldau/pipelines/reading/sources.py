@@ -15,6 +15,7 @@ from typing import Final, Literal, get_args
 from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.ddl_columns import ddl_columns
 from moldau.pipelines.problems import did_you_mean, printable, quoted
+from moldau.pipelines.reading.backends import read_backend_source
 from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, option_place, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
 from moldau.pipelines.reading.sections import Section
@@ -23,6 +24,7 @@ from moldau.pipelines.reading.yaml_tree import MappingNode, ScalarNode
 from moldau.pipelines.spec import (
     DROP,
     FAIL,
+    BackendSource,
     Connector,
     FileFormat,
     FileSource,
@@ -39,10 +41,10 @@ from moldau.pipelines.spec import (
 RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = get_args(RecordFormat)
 FILE_FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)
 TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
-KINDS: Final = ("topic", "topics", "pattern", "file", "table")
+KINDS: Final = ("topic", "topics", "pattern", "file", "table", "backend")
 OTHER_KEYS: Final = (
     "format", "schema", "schema_file", "framing", "start", "headers", "watermark", "deduplicate", "dead_letter",
-    "fail_above", "tombstone", "max_per_trigger", "options", "watch",
+    "fail_above", "tombstone", "max_per_trigger", "options", "watch", "args",
 )  # fmt: skip
 SYNONYMS: Final = {"path": "file", "subscribe": "topic", "starting_offsets": "start", "dead_letters": "dead_letter"}
 OPTIONS_OF_KEYS: Final = {"startingOffsets": "start", "subscribe": "topic", "subscribePattern": "pattern"}
@@ -65,6 +67,8 @@ def read_source(name: str, section: Section, folder: Folder, connector: Connecto
         return _file_source(name, section, folder)
     if kind == "table":
         return _table_source(name, section, folder)
+    if kind == "backend":
+        return _backend_source(name, section, folder)
     return _topic_source(name, section, folder, connector)
 
 
@@ -375,3 +379,12 @@ def _table_source(name: str, section: Section, folder: Folder) -> TableSource:
 def _refuse_topic_keys(section: Section, what: str) -> None:
     keys = ("framing", "start", "headers", "dead_letter", "fail_above", "tombstone", "max_per_trigger")
     section.refuse_keys(keys, lambda key: f"'{key}' is for topics, not for {what}")
+
+
+def _backend_source(name: str, section: Section, folder: Folder) -> BackendSource:
+    source = read_backend_source(name, section, folder)
+    _check_deduplicate(section)
+    keys = ("framing", "start", "headers", "dead_letter", "fail_above", "tombstone", "format", "options", "watch")
+    section.refuse_keys(keys, lambda key: f"'{key}' is not for a class")
+    section.finish(SYNONYMS)
+    return source

@@ -64,7 +64,7 @@ def _python_step(
         module=module,
         function=function,
         inputs=_inputs(section, above, all_names),
-        args=_args(section),
+        args=read_args(section),
         watermark=section.watermark(),
         deduplicate=section.texts("deduplicate"),
     )
@@ -112,16 +112,16 @@ def module_problem(module: str, folder: Path) -> str | None:
     return None
 
 
-def function_problem(module: str, function: str, folder: Path) -> str | None:
-    """Return a message if a usable module lacks the function."""
+def function_problem(module: str, function: str, folder: Path, what: str = "function") -> str | None:
+    """Return a message if a usable module lacks the function, or the class."""
     file = _module_file(module, folder)
     module_ast = _parse(file)
     names = sorted(set(_bound_names(module_ast)))
     if function in names or "*" in names:
         return None
-    defined = [node.name for node in module_ast.body if isinstance(node, ast.FunctionDef)]
+    defined = [node.name for node in module_ast.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     suggestion = did_you_mean(function, defined) or did_you_mean(function, names)
-    return f"{file.name} has no function {quoted(function)}{suggestion}"
+    return f"{file.name} has no {what} {quoted(function)}{suggestion}"
 
 
 def _module_file(module: str, folder: Path) -> Path:
@@ -164,7 +164,8 @@ def _inputs(section: Section, above: Collection[str], all_names: Collection[str]
     return tuple(scalar.text for scalar in inputs)
 
 
-def _args(section: Section) -> dict[str, object]:
+def read_args(section: Section) -> dict[str, object]:
+    """Return the arguments of a function or class of the user."""
     node = section.node("args")
     if node is None:
         return {}

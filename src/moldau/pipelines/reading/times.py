@@ -22,7 +22,7 @@ DURATION_MS_MAX = 366 * 86_400_000
 
 def parse_duration(text: str) -> str | None:
     """Return the duration in Spark's notation ("90 seconds"), or None if the text is not a duration."""
-    milliseconds = _parse_duration_ms(text)
+    milliseconds = duration_ms(text)
     if milliseconds is None:
         return None
     for unit in ("week", "day", "hour", "minute", "second"):
@@ -31,7 +31,8 @@ def parse_duration(text: str) -> str | None:
     return _with_unit(milliseconds, "millisecond") if milliseconds else "0 seconds"
 
 
-def _parse_duration_ms(text: str) -> int | None:
+def duration_ms(text: str) -> int | None:
+    """Return the milliseconds of a duration, or None if the text is none."""
     rest = text.strip().lower().removeprefix("interval ")
     at = total = 0
     while at < len(rest):

@@ -351,6 +351,7 @@ def _lines_below(status: RunStatus) -> list[Text]:
         for query in status.queries
         if query.last_error and query.state in ("restarting", "failed")
     ]
+    lines += [Text(f"{query.name}: {query.waiting}", style="yellow") for query in status.queries if query.waiting]
     if status.note:
         lines.append(Text(status.note, style="yellow"))
     if status.message and status.message != phase(status):  # the title has that

@@ -47,7 +47,8 @@ RETRIABLE: Final = re.compile(
     re.IGNORECASE,
 )
 LASTING: Final = re.compile(
-    r"\b(?:starting|ending)(?:Offsets|Timestamp)|\bDataLoss\b|\btable needs the package\b"
+    r"\b(?:BackendGivenUp|BackendRefusedRow|Misconfigured)\b"
+    r"|\b(?:starting|ending)(?:Offsets|Timestamp)|\bDataLoss\b|\btable needs the package\b"
     r"|\bThere is no (?:topic|partition)\b|\bUnusableProperty\b|_AUTHORIZATION_FAILED\b"
     r"|\bSASL_AUTHENTICATION_FAILED\b|\bINVALID_TRANSACTION_TIMEOUT\b|\bAnalysisException\b|\[(?:UNRESOLVED|DATATYPE_MISMATCH|DIVIDE_BY_ZERO"
     r"|CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|MALFORMED_RECORD_IN_PARSING|STATE_STORE"
@@ -72,7 +73,7 @@ _QUALIFIED: Final = re.compile(r"^(?:Caused by: )?(?:[a-z]\w*\.)+(?=[A-Z])")
 _FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 _LIBRARY: Final = re.compile(
     r"site-packages|pyspark\.zip|[\\/]pyspark[\\/]|[\\/]lib[\\/]python|^<"
-    r"|[\\/]moldau[\\/](?:base|client|columns|pipelines|spark|wire)[\\/]"
+    r"|[\\/]moldau[\\/](?:backends|base|client|columns|pipelines|spark|wire)[\\/]"
 )
 TRACEBACK: Final = "Traceback (most recent call last):"
 

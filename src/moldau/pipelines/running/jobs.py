@@ -8,10 +8,12 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
+from moldau.backends.progress_files import forget_waiting, read_waiting
 from moldau.pipelines.planning.compiling import Compiled, Flow, Mode, start, write_batch
 from moldau.pipelines.planning.sql_errors import SPARK_ERRORS
 from moldau.pipelines.problems import PipelineError
@@ -45,7 +47,10 @@ def jobs(compile_flows: Compile, directory: StateDirectory, mode: Mode, only: Co
         return bool(tracker.getJobIdsForGroup(str(query.runId)))
 
     streams = [Stream(flow, compile_flows, directory, until_caught_up) for flow in flows]
-    return [Job(stream.name, stream.start, has_submitted, stream.discard_plan, stream.position) for stream in streams]
+    return [
+        Job(stream.name, stream.start, has_submitted, stream.discard_plan, stream.position, stream.waiting)
+        for stream in streams
+    ]
 
 
 def activate(session: SparkSession) -> None:
@@ -82,10 +87,18 @@ class Stream:
                 self._is_stale = False
         if self._flow.mode != "complete":  # in mode complete every batch writes all windows: none is owed
             SparkCheckpoint(self._checkpoint).plan_owed_batch()
+        forget_waiting(self._states())
         return start(self._flow, self._checkpoint, self._until_caught_up)
 
     def position(self) -> Offsets:
         return SparkCheckpoint(self._checkpoint).position()
+
+    def waiting(self) -> str | None:
+        return read_waiting(self._states())
+
+    def _states(self) -> list[Path]:
+        """Return where its tasks may note that they wait: its own directory, and those of sinks that share it."""
+        return [self._checkpoint, *self._checkpoint.glob("sinks/*")]
 
     def discard_plan(self) -> None:
         self._is_stale = True

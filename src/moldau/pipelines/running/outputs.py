@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from typing import Final
+from urllib.parse import urlsplit
 
 from moldau.pipelines.locations import is_url, local_table
 from moldau.pipelines.queries import DEAD_LETTERS
-from moldau.pipelines.spec import Pipeline, TableSink, TopicSink, TopicSource
+from moldau.pipelines.spec import BackendSink, Pipeline, TableSink, TopicSink, TopicSource
 
 TOPIC: Final = "topic"
 TABLE: Final = "table"
@@ -51,4 +52,11 @@ def outputs_of(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
         if name in sinks and kind != ROUTE:
             is_local = kind == TABLE and not is_url(target)
             outputs.append(f"{kind} {os.path.relpath(target, pipeline.file.parent) if is_local else target}")
-    return outputs
+    backends = (sink for sink in pipeline.sinks if isinstance(sink, BackendSink) and sink.name in sinks)
+    return outputs + [f"backend {sink.backend} {host_of(sink.url)}".rstrip() for sink in backends]
+
+
+def host_of(url: str) -> str:
+    """Return the scheme, host and port of a URL: the rest may be secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""

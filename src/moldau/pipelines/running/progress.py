@@ -75,6 +75,8 @@ class QueryStatus:
     watermark: str | None = None
     restarts: int = 0
     last_error: str | None = None
+    waiting: str | None = None
+    """Since when and why its backend takes nothing."""
     rates: tuple[float, ...] = ()
     """Input rows per second of the last ticks, the newest last."""
 
@@ -242,6 +244,9 @@ class Gauge:
         if state != "running":
             changes = {"rows_in_per_second": 0.0, "rows_out_per_second": None, **changes}
         self.status = replace(self.status, state=state, **changes)
+
+    def set_waiting(self, waiting: str | None) -> None:
+        self.status = replace(self.status, waiting=waiting)
 
     def _select_new(self, reports: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Return the reports after the last one added. An idle query reports its next batch again and again, with other

@@ -77,6 +77,8 @@ class Job:
     """Discards the plan of the query: the next start makes a new one."""
     position: Callable[[], Offsets] = dict
     """Returns the position in its checkpoint."""
+    waiting: Callable[[], str | None] = lambda: None
+    """Returns why its batch makes no progress, if it waits for a backend."""
 
 
 class Broker(Protocol):
@@ -244,6 +246,16 @@ class Run:
         if each.gauge.status.state == "starting" and self._has_started(each, query):
             each.gauge.set_state("running")
 
+    def _check_waiting(self, each: _Watched) -> None:
+        waiting = None if each.query is None else each.job.waiting()
+        before = each.gauge.status.waiting
+        waiting = None if waiting is None else self.masked(waiting)
+        if waiting is not None and waiting != before:
+            self.display.say(f"{each.job.name}: {waiting}")
+        elif waiting is None and before is not None and each.query is not None:
+            self.display.say(f"{each.job.name}: the backend takes rows again")
+        each.gauge.set_waiting(waiting)
+
     def _has_started(self, each: _Watched, query: Query) -> bool:
         message = str(query.status["message"])
         each.looks_getting_offsets = each.looks_getting_offsets + 1 if message.startswith("Getting") else 0
@@ -273,7 +285,8 @@ class Run:
                 pulse, deadline_s = now, time.monotonic() + LAST_BATCH_S
             hurry = self.stop.at_once or time.monotonic() > deadline_s
             for each, query, batch in list(going.values()):
-                if hurry or not _is_writing(query) or _last_batch(query) != batch:
+                is_done = not _is_writing(query) or _last_batch(query) != batch
+                if hurry or is_done or each.job.waiting() is not None:
                     self._stop_one(each, query)
                     del going[each.job.name]
             if self._waiting is not None and self.status.message == self._waiting:
@@ -299,6 +312,7 @@ class Run:
                 self._on_end(each, query)
                 return
             query.stop()
+            each.gauge.set_waiting(None)
             self._read_progress(each, query)
             # A batch write has a report if it ended before it could be cancelled.
             has_finished = self.status.mode == BATCH and query.lastProgress is not None
@@ -348,6 +362,7 @@ class Run:
             for each in self._watched:
                 if each.query is not None:
                     self._read_progress(each, each.query)
+                self._check_waiting(each)
             self._update_lag(self.broker.exchange)
             self._check_bad_records(is_over=False)
             self._publish_status()
