@@ -11,7 +11,7 @@ from cluster.world import ClusterWorld
 from harness.depth import sample
 from seed_runs import SeedRuns, Seeds, check_noticed
 
-SEEDS = Seeds((4, 7, 10, 12), many=10)
+SEEDS = Seeds((4, 7, 10, 12), many=16)
 TRIES = 25
 EXPECTED_FAULTS = {
     "a process is killed", "a process is shut down", "a process is suspended", "a machine is disconnected",

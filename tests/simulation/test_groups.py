@@ -12,7 +12,7 @@ from groups.world import GroupsWorld
 from harness.depth import sample
 from seed_runs import SeedRuns, Seeds, check_noticed
 
-SEEDS = Seeds((1, 3, 4, 7), many=7)
+SEEDS = Seeds((1, 3, 4, 7), many=12)
 TRIES = 25
 EXPECTED_FAULTS = {
     "a client joins", "a client leaves", "a client stalls", "a client dies", "a client changes its subscription",

@@ -14,7 +14,7 @@ from seed_runs import SeedRuns, Seeds, check_noticed
 from transactions import world as transactions_world
 from transactions.defects import COMPACTION_DEFECTS, TRANSACTION_DEFECTS, Defect
 
-SEEDS = {"transactions": Seeds((1, 3, 6), many=7), "compaction": Seeds((2, 3, 6), many=7)}
+SEEDS = {"transactions": Seeds((1, 3, 6), many=16), "compaction": Seeds((2, 3, 6), many=16)}
 RUNS = [(what, seed) for what, seeds in SEEDS.items() for seed in seeds.runs]
 TRIES = 12
 CLEANING_DEFECTS = COMPACTION_DEFECTS | RETENTION_DEFECTS

@@ -14,7 +14,7 @@ pytest.importorskip("duckdb")
 from views.defects import VIEW_DEFECTS, Defect
 from views.world import ViewsWorld
 
-SEEDS = Seeds((1, 2, 3), many=4)
+SEEDS = Seeds((1, 2, 3), many=12)
 TRIES = 4
 EXPECTED_FAULTS = {
     "a process is killed", "a log is cleaned", "records are deleted", "a swap of several segments",
