@@ -64,8 +64,9 @@ MAY_IMPORT = {
         "telemetry",
         "runtime",
     },
-    "spark": {"platforms", "base", "wire", "columns", "client"},
-    "pipelines": {"platforms", "base", "prometheus", "wire", "client", "spark"},
+    "databases": set(),
+    "spark": {"platforms", "base", "wire", "columns", "client", "databases"},
+    "pipelines": {"platforms", "base", "prometheus", "wire", "client", "databases", "spark"},
     "doctor": {"platforms", "base", "spark"},
     "cli": {
         "platforms",

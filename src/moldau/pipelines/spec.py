@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Literal
 
 from moldau.client.secret_properties import masked, secret_values
+from moldau.databases.urls import BadUrl, parse_url, secrets_of
 
 RecordFormat = Literal["json", "csv", "avro", "text", "raw"]
 FileFormat = Literal["csv", "json", "parquet", "orc", "text"]
 TableFormat = Literal["parquet", "delta", "iceberg"]
 TopicMode = Literal["append", "update", "complete"]
 TableMode = Literal["append", "upsert", "complete"]
+DatabaseMode = Literal["append", "upsert", "history"]
 Connector = Literal["moldau", "kafka"]
 Tombstone = Literal["row", "bad", "drop"]
 
@@ -238,6 +240,38 @@ class TableSink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseSink:
+    """Writes rows to a table of a database."""
+
+    name: str
+    place: Place
+    view: str
+    database: str = field(repr=False)
+    """The URL, with the absolute path of a file; may hold a password."""
+    table: str
+    mode: DatabaseMode = "append"
+    keys: tuple[str, ...] = ()
+    delete_when: str | None = None
+    trigger: str | None = None
+    shares_query_of: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def address(self) -> str:
+        """The database without user and password; only "database" if its URL comes from a variable without a value,
+        as in commands that do not connect."""
+        try:
+            return parse_url(self.database).shown
+        except BadUrl:
+            return "database"
+
+    @property
+    def output(self) -> str:
+        """The table and its database as a text that is the same for all ways to write them."""
+        return f"{self.table} in {self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSink:
     name: str
     place: Place
@@ -250,7 +284,7 @@ class ConsoleSink:
 
 Source = TopicSource | FileSource | TableSource
 Step = SqlStep | PythonStep
-Sink = TopicSink | TableSink | ConsoleSink
+Sink = TopicSink | TableSink | DatabaseSink | ConsoleSink
 
 
 def _own_bootstrap(options: Mapping[str, str]) -> str | None:
@@ -286,7 +320,8 @@ class Pipeline:
     def masked(self, text: str) -> str:
         """Return the text without the passwords and keys of the settings."""
         options = [each.options for each in (*self.sources.values(), *self.sinks)]
-        return masked(text, frozenset().union(*map(secret_values, (self.kafka, self.spark, *options))))
+        urls = [secrets_of(sink.database) for sink in self.sinks if isinstance(sink, DatabaseSink)]
+        return masked(text, frozenset().union(*map(secret_values, (self.kafka, self.spark, *options)), *urls))
 
     def place_of(self, path: str) -> Place:
         """Return where the value at a dotted path begins. For a default, which the file does not contain, return the

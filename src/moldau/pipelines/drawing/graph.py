@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 
 from moldau.pipelines.spec import (
     ConsoleSink,
+    DatabaseSink,
     FileSource,
     Pipeline,
     Sink,
@@ -133,10 +134,19 @@ def _sink(sink: Sink, folder: Path) -> Node:
     if isinstance(sink, TableSink):
         by = f"by {', '.join(sink.partition_by)}" if sink.partition_by else ""
         return Node(node, NodeKind.SINK, _short_path(sink.path, folder), (f"{sink.format} table", _join(sink.mode, by)))
+    if isinstance(sink, DatabaseSink):
+        keys = f"keys {', '.join(sink.keys)}" if sink.keys else ""
+        return Node(node, NodeKind.SINK, sink.table, (_short_address(sink.address, folder), _join(sink.mode, keys)))
     title = sink.topic or "topic by content"
     key = f"key {sink.key}" if sink.key else ""
     first = "topic" if sink.topic else f"{sink.route}"
     return Node(node, NodeKind.SINK, title, (first, _join(_format(sink), sink.mode, key)))
+
+
+def _short_address(address: str, folder: Path) -> str:
+    """Return a database's address, with a short path if it is a file."""
+    kind, separator, path = address.partition(":///")
+    return f"{kind} {_short_path(path, folder)}" if separator else address
 
 
 def _format(sink: TopicSink) -> str:

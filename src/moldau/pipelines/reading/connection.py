@@ -13,9 +13,12 @@ from typing import Final
 
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.value_files import UnreadableValue, ValueFiles
-from moldau.pipelines.reading.yaml_tree import MappingNode, Node, SequenceNode
+from moldau.pipelines.reading.yaml_tree import MappingNode, Node, ScalarNode, SequenceNode
 
 COMMAND_CONFIG: Final = "command_config"
+UNKNOWN: Final = "unknown"
+"""The value of a variable that is not looked up."""
+_LOOKED_UP: Final = re.compile(r"\$\{(?:env|file):[^}\n]*\}")
 BOOTSTRAP: Final = "bootstrap.servers"
 _SET_ELSEWHERE: Final = {
     BOOTSTRAP: "give the address with 'bootstrap'",
@@ -30,7 +33,7 @@ _SECURITY: Final = re.compile(r"(?:kafka\.)?(?:security|sasl|ssl)\.", re.IGNOREC
 
 
 def without_connection(root: MappingNode) -> MappingNode:
-    """Return the tree without the settings of TLS and SASL."""
+    """Return the tree without the settings of TLS and SASL, and without the passwords in the URLs of databases."""
     values: dict[str, Node] = {}
     for name, value in root.values.items():
         if name == "kafka":
@@ -52,9 +55,15 @@ def _without_security_options(node: Node) -> Node:
 
 
 def _without_options_of_one(node: Node) -> Node:
-    if not isinstance(node, MappingNode) or "options" not in node.values:
+    if not isinstance(node, MappingNode):
         return node
-    return replace(node, values={**node.values, "options": _without_security(node.values["options"])})
+    values = dict(node.values)
+    if "options" in values:
+        values["options"] = _without_security(values["options"])
+    url = values.get("database")
+    if isinstance(url, ScalarNode) and _LOOKED_UP.search(url.text):
+        values["database"] = replace(url, map=replace(url.map, text=_LOOKED_UP.sub(UNKNOWN, url.text)))
+    return replace(node, values=values)
 
 
 def _without_security(node: Node) -> Node:
