@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ _numbers = itertools.count()
 
 def destination(url: str, **more: Any) -> Destination:
     """A table that no other test has."""
-    return Destination(url=parse_url(url), table=TableName(f"t{next(_numbers)}"), **more)
+    return Destination(url=parse_url(url), table=TableName(f"t{os.getpid()}_{next(_numbers)}"), **more)
 
 
 def upserts(url: str, **more: Any) -> Destination:

@@ -16,6 +16,7 @@ from harness.patience import SPARK_PATIENCE_S
 from moldau.client.cluster import Cluster
 from moldau.pipelines.cases.case import run_case
 from moldau.pipelines.cases.files import find_cases
+from moldau.pipelines.planning.checking import check
 from moldau.pipelines.planning.compiling import Mode
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
@@ -119,6 +120,13 @@ def test_a_row_that_the_database_refuses_ends_the_run_with_one_sentence(
 ) -> None:
     with closing(sqlite3.connect(pipeline.file.parent / "out.db")) as database:
         database.execute("create table log (bike text, n bigint check (n < 5), at text, ends text, gone boolean)")
+        assert [problem for problem in check(pipeline, spark) if problem.severity == "error"] == []
+        database.execute("create table trip (bike date, n bigint)")
+    found = [problem for problem in check(pipeline, spark) if problem.severity == "error"]
+    assert [problem.message for problem in found] == [
+        f"sink every: sqlite:///{pipeline.file.parent}/out.db, table trip: the table has no column at DATETIME,"
+        " ends JSON, gone BOOLEAN, valid_from INTEGER: add it, leave it out in SQL, or set options: {add_columns: true}"
+    ]
     produce(pipeline, {"bike": "x", "n": 1}, {"bike": "x", "n": 7})
     ended = run(pipeline, spark, only=("all",))
     assert ended.state == "failed"
@@ -144,3 +152,31 @@ def test_a_case_writes_no_real_database(pipeline: Pipeline, spark: SparkSession,
     assert result.error is None
     assert result.has_passed, result.differences
     assert not (pipeline.file.parent / "out.db").exists()
+
+
+def test_changes_that_debezium_writes(
+    tmp_path: Path, spark: SparkSession, bootstrap: str, topic: Callable[[], str]
+) -> None:
+    """The recipe of docs/databases.md."""
+    recipe = (Path(__file__).parents[2] / "docs" / "databases.md").read_text().partition("### From Debezium")[2]
+    text = recipe.partition("```yaml\n")[2].partition("```")[0]
+    name = topic()
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"name: changes\nbootstrap: {bootstrap}\n{text}".replace("shop.public.customers", name))
+    with closing(Cluster(bootstrap, {})) as cluster:
+        cluster.create_topic(name, 1)
+    pipeline = load(file)
+    changes = [
+        {"op": "r", "before": None, "after": {"id": 1, "name": "Ada"}, "ts_ms": 1},
+        {"op": "c", "before": None, "after": {"id": 2, "name": "Bob"}, "ts_ms": 2},
+        {"op": "u", "before": {"id": 1}, "after": {"id": 1, "name": "Ada L."}, "ts_ms": 3},
+        {"op": "d", "before": {"id": 2}, "after": None, "ts_ms": 4},
+    ]
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for change in changes:
+        producer.produce(name, json.dumps({"schema": {}, "payload": change}).encode(), key=b"k")
+    producer.produce(name, None, key=b"k")
+    assert producer.flush(SPARK_PATIENCE_S) == 0
+    ended = run(pipeline, spark)
+    assert ended.state == "finished", ended.message
+    assert rows(pipeline, "select id, name from customers") == [(1, "Ada L.")]

@@ -34,6 +34,8 @@ _TEMPORARY: Final = frozenset(
      2002, 2003, 2006, 2013, 2055, 3024, 4031}
 )  # fmt: skip
 """Error codes after which a retry may help: no connection, a deadlock, a full disk, a server that stops."""
+_BAD_ROW: Final = frozenset({1153, 1264, 1265, 1292, 1366, 1367, 1406, 1411, 3140, 3819, 4025})
+"""Error codes for a value, of which pymysql reports some as errors of operation."""
 _SSL: Final = re.compile(r"ssl_(ca|cert|key)")
 
 
@@ -60,7 +62,7 @@ def failure(error: Exception) -> Failure | None:
         return Failure(DatabaseUnavailable, reason)
     if isinstance(error, pymysql.err.InterfaceError):  # the connection is closed
         return Failure(DatabaseUnavailable, reason)
-    is_row = isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError) or code in (1366, 1153, 4025, 3819)
+    is_row = isinstance(error, pymysql.err.DataError | pymysql.err.IntegrityError) or code in _BAD_ROW
     return Failure(RowRefused if is_row else DatabaseRefused, reason)
 
 
