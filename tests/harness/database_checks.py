@@ -150,6 +150,11 @@ def check_tables(url: str) -> None:
     write(adding, 0, (1, 1, "a", False))
     assert [tuple(row.values()) for row in writing.content(to)] == [(1, 1, "a")], "AT is at: case does not matter"
 
+    if to.url.kind == "mysql":
+        execute(to, f'CREATE UNIQUE INDEX v{to.table} ON {to.table} (id, "AT")')
+        with pytest.raises(DatabaseRefused, match="the table has another unique index, on AT, id: MySQL would update"):
+            write(adding, 1, (1, 1, "a", False))
+
     wrong = destination(url)
     execute(wrong, f'CREATE TABLE {wrong.table} (id DATE, "at" BIGINT, value VARCHAR(9), gone BOOLEAN)')
     with pytest.raises(DatabaseRefused, match=r"(?i)column id is date, which cannot hold the view's (bigint|integer)"):

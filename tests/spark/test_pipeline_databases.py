@@ -70,7 +70,7 @@ def produce(pipeline: Pipeline, *trips: dict[str, Any]) -> None:
 
 def run(pipeline: Pipeline, spark: SparkSession, **options: Any) -> RunStatus:
     directory = default_directory(pipeline.file, pipeline.name)
-    run_options = RunOptions(mode=Mode.UNTIL_CAUGHT_UP, **options)
+    run_options = RunOptions(**{"mode": Mode.UNTIL_CAUGHT_UP} | options)
     return launch(pipeline, directory, run_options, lambda on_phase: spark, Silence(), Stop())
 
 
@@ -97,6 +97,8 @@ def test_a_topic_becomes_tables_of_a_database(pipeline: Pipeline, spark: SparkSe
     assert rows(pipeline, "select bike, n from log order by 1, 2") == [
         ("x", 1), ("x", 2), ("x", 3), ("y", 1), ("y", 2),
     ]  # fmt: skip
+    assert run(pipeline, spark, mode=Mode.BATCH, only=("all",)).state == "finished"
+    assert rows(pipeline, "select count(*) from log") == [(10,)], "a batch appends"
     directory = default_directory(pipeline.file, pipeline.name)
     assert not list(directory.path.rglob("*.arrow"))
 

@@ -185,6 +185,10 @@ def table_problem(
         keys = frozenset(found.name for key in layout.keys if (found := matching(key, existing)))
         if keys not in unique:
             return f"the table has no primary key or unique index on exactly {', '.join(sorted(keys))}, the keys"
+        others = [each for each in unique if each != keys and each <= filled]
+        if destination.url.kind == "mysql" and others:
+            names = ", ".join(sorted(others[0]))
+            return f"the table has another unique index, on {names}: MySQL would update the rows that it finds by that"
     return None
 
 

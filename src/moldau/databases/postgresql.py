@@ -22,6 +22,11 @@ from moldau.databases.urls import DatabaseUrl
 CONNECT_S: Final = 20
 IDLE_S: Final = 60
 """A driver that is suspended in a transaction loses it after so long, and with it the lock."""
+_DEFAULTS: Final = {
+    "application_name": "moldau", "connect_timeout": CONNECT_S, "keepalives_idle": 60, "keepalives_interval": 20,
+    "keepalives_count": 6, "tcp_user_timeout": 180_000,
+}  # fmt: skip
+"""Parameters of the connection that the URL may override. A server that is gone is noticed within three minutes."""
 _TEMPORARY: Final = ("08", "40", "53", "57", "58", "55P03", "55006", "25P03", "XX001")
 """Classes and codes of SQLSTATE after which a retry may help."""
 _BAD_ROW: Final = ("22", "23")
@@ -34,16 +39,11 @@ _COPY: Final = pa.csv.WriteOptions(include_header=False, quoting_style="all_vali
 
 
 def connect(url: DatabaseUrl) -> PostgresDatabase:
-    connection = psycopg.connect(
-        f"postgresql://{url.text.partition('://')[2]}",
-        autocommit=True,
-        connect_timeout=int(url.parameters.get("connect_timeout", CONNECT_S)),
-        application_name=url.parameters.get("application_name", "moldau"),
-        keepalives_idle=int(url.parameters.get("keepalives_idle", 60)),
-    )
+    defaults: Any = {name: value for name, value in _DEFAULTS.items() if name not in url.parameters}
+    connection = psycopg.connect(f"postgresql://{url.text.partition('://')[2]}", autocommit=True, **defaults)
     connection.execute(
         "SET client_encoding = 'UTF8'; SET datestyle = 'ISO'; SET client_min_messages = warning;"
-        f" SET idle_in_transaction_session_timeout = '{IDLE_S}s'; SET lock_timeout = '{2 * IDLE_S}s'",
+        f" SET idle_in_transaction_session_timeout = '{IDLE_S}s'; SET lock_timeout = '{2 * IDLE_S}s'"
     )
     return PostgresDatabase(connection)
 

@@ -25,7 +25,8 @@ FILES: Final[frozenset[Kind]] = frozenset({"sqlite", "duckdb"})
 DEFAULT_PORTS: Final[Mapping[Kind, int]] = {"postgresql": 5432, "mysql": 3306}
 _URL: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
 _SERVER: Final = re.compile(
-    r"(?:(?P<user>[^:@/?#]*)(?::(?P<password>[^/?#]*))?@)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:@/?#\[\]]*)(?::(?P<port>\d{1,5}))?"
+    r"(?:(?P<user>[^:@/?#]*)(?::(?P<password>[^/?#]*))?@)?"
+    r"(?P<host>\[[0-9A-Fa-f:.%]+\]|(?:[^:@/?#\[\],]*(?::\d{1,5})?,)*[^:@/?#\[\],]*)(?::(?P<port>\d{1,5}))?"
     r"(?:/(?P<database>[^?#/]*))?(?:\?(?P<parameters>[^#]*))?"
 )
 _SECRET_PARAMETER: Final = re.compile(r"pass|secret|token", re.IGNORECASE)

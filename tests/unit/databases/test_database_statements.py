@@ -135,6 +135,8 @@ def test_a_url_of_a_server() -> None:
     assert "p%40ss" not in repr(url)
     assert secrets_of(url.text) == {"p@ss", "p%40ss", "hush"}
     assert parse_url("mysql://[::1]:33/x").host == "::1"
+    assert parse_url("postgresql://u@one:1,two:2/x").shown == "postgresql://one:1,two:2/x"
+    assert parse_url("postgresql:///x?host=/run/postgresql").shown == "postgresql://localhost:5432/x"
 
 
 @pytest.mark.parametrize("text", ["sqlite:///out.db", "sqlite:////data/out.db", "duckdb:///%7E.db"])
