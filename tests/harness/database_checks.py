@@ -235,9 +235,9 @@ def steps(to: Destination, before: Callable[[str], None]) -> Iterator[None]:
         driver.connect = connect
 
 
-def check_two_drivers(url: str) -> None:
-    """Another driver writes everything at any step before the transaction: the first one stores nothing more."""
-    for number in itertools.count(1):
+def check_two_drivers(url: str, every: int = 1) -> None:
+    """Another driver writes everything at a step before the transaction: the first one stores nothing more."""
+    for number in itertools.count(1, every):
         to, left, is_over = upserts(url), [number], list[str]()
         write(to, 0, (0, 0, "earlier", False), run="earlier")
 

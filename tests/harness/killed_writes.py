@@ -1,9 +1,10 @@
-"""Writes a batch in a process that kills itself (SIGKILL) before its n-th step, for all n, then repeats the batch in
+"""Writes a batch in a process that kills itself (SIGKILL) before its n-th step, for each n, then repeats the batch in
 another process, and checks that each row is there once.
 
-    python killed_writes.py URL append|upsert|history
+    python killed_writes.py URL append|upsert|history EVERY
 
-It prints at how many steps a process was killed. Processes are forks of this one, which itself connects nowhere.
+It tries each EVERY-th step, and prints the number of the last one at which a process was killed. Processes are forks of
+this one, which itself connects nowhere.
 """
 
 from __future__ import annotations
@@ -40,15 +41,17 @@ def ended(work: Callable[[], object]) -> bool:
     return True
 
 
-def main(url: str, mode: str) -> None:
-    for step in range(1, 100):
+def main(url: str, mode: str, every: str) -> None:
+    last = 0
+    for step in range(1, 100, int(every)):
         to = {"append": checks.destination, "upsert": checks.upserts, "history": checks.history}[mode](url)
         if step % 2:  # in half of the tries the table is there already
             assert ended(lambda to=to: checks.write(to, 0, (3, 0, "old", False), run="first"))
 
         if ended(partial(killed_write, to, step)):
-            print(step - 1)
+            print(last)
             return
+        last = step
         assert ended(lambda to=to: checks.write(to, 1, *ROWS, run="second"))
         assert ended(partial(check, to, mode, step % 2 == 1)), f"killed before step {step}"
     raise AssertionError("the write has too many steps")

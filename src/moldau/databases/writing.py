@@ -271,21 +271,21 @@ class _Write:
 
     def _find(self, parts: LastRows | _AllRows) -> tuple[pa.RecordBatch, int, int] | None:
         for part, positions in parts.parts():
-            if self._is_accepted(part, positions):
+            if self._is_accepted(part):
                 continue
             low, high = 0, part.num_rows
             while high - low > 1:
                 middle = (low + high) // 2
-                if not self._is_accepted(part.slice(low, middle - low), positions):
+                if not self._is_accepted(part.slice(low, middle - low)):
                     high = middle
-                elif not self._is_accepted(part.slice(middle, high - middle), positions):
+                elif not self._is_accepted(part.slice(middle, high - middle)):
                     low = middle
                 else:
                     return None  # only together they are refused
             return part, low, positions[low].as_py()
         return None
 
-    def _is_accepted(self, rows: pa.RecordBatch, positions: pa.Array) -> bool:
+    def _is_accepted(self, rows: pa.RecordBatch) -> bool:
         self._database.begin()
         try:
             self._send(iter([self._layout.part(rows)]))
