@@ -33,7 +33,7 @@ class Seeds:
         chosen = os.environ.get("MOLDAU_SEEDS")
         self.runs = list(range(int(chosen) if chosen else many) if chosen or DEPTH > 1 else few)
         self.enough = many
-        """So many must have run for all faults to be certain to occur: which seed meets which fault changes with the code."""
+        """So many must have run for all faults to be certain to occur. Which meets which changes with the code."""
 
 
 def check_noticed(world: Callable[[int], Any], seeds: range) -> None:

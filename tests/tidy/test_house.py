@@ -65,8 +65,9 @@ MAY_IMPORT = {
         "runtime",
     },
     "spark": {"platforms", "base", "wire", "columns", "client"},
+    "databases": {"platforms", "base", "spark"},
     "backends": {"base"},
-    "pipelines": {"platforms", "base", "prometheus", "wire", "client", "spark", "backends"},
+    "pipelines": {"platforms", "base", "prometheus", "wire", "client", "databases", "spark", "backends"},
     "doctor": {"platforms", "base", "spark"},
     "cli": {
         "platforms",

@@ -26,6 +26,7 @@ _NAME_END = r"(?![\w.])"
 _SECRET_KEY = rf"(?:{SECRET_NAMES.replace('$', _NAME_END)})[\w.]*[\"']?\s*[:=]\s*"
 """The key of a password that is written into the file: a shown line hides the password."""
 _SECRET = re.compile(rf"({_SECRET_KEY})(\"[^\"]*\"|'[^']*'|[^\s,}}][^,}}]*)", re.IGNORECASE)
+_SECRET_OF_URL = re.compile(r"(://[^:@/\s]*:)([^\s]+)(?=@)")
 _SECRET_OUTSIDE_OF_BRACKETS = re.compile(rf"([^{{]*?{_SECRET_KEY})(.+)", re.IGNORECASE)
 
 
@@ -129,6 +130,7 @@ def _source_line(place: Place) -> str | None:
 
 
 def _without_secrets(line: str) -> str:
+    line = _SECRET_OF_URL.sub(_hide, line)
     outside_of_brackets = _SECRET_OUTSIDE_OF_BRACKETS.fullmatch(line)
     return _hide(outside_of_brackets) if outside_of_brackets else _SECRET.sub(_hide, line)
 

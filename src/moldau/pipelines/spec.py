@@ -14,15 +14,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from moldau.backends.catalog import secrets_of
+from moldau.backends.catalog import secrets_of as backend_secrets
 from moldau.backends.delivery import Delivery
 from moldau.client.secret_properties import masked, secret_values
+from moldau.databases.urls import BadUrl, parse_url
+from moldau.databases.urls import secrets_of as url_secrets
 
 RecordFormat = Literal["json", "csv", "avro", "text", "raw"]
 FileFormat = Literal["csv", "json", "parquet", "orc", "text"]
 TableFormat = Literal["parquet", "delta", "iceberg"]
 TopicMode = Literal["append", "update", "complete"]
 TableMode = Literal["append", "upsert", "complete"]
+DatabaseMode = Literal["append", "upsert", "history"]
 Connector = Literal["moldau", "kafka"]
 Tombstone = Literal["row", "bad", "drop"]
 
@@ -266,6 +269,38 @@ class TableSink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseSink:
+    """Writes rows to a table of a database."""
+
+    name: str
+    place: Place
+    view: str
+    database: str = field(repr=False)
+    """The URL, with the absolute path of a file; may hold a password."""
+    table: str
+    mode: DatabaseMode = "append"
+    keys: tuple[str, ...] = ()
+    delete_when: str | None = None
+    trigger: str | None = None
+    shares_query_of: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def address(self) -> str:
+        """The database without user and password; only "database" if its URL comes from a variable without a value,
+        as in commands that do not connect."""
+        try:
+            return parse_url(self.database).shown
+        except BadUrl:
+            return "database"
+
+    @property
+    def output(self) -> str:
+        """The table and its database as a text that is the same for all ways to write them."""
+        return f"{self.table} in {self.address}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSink:
     name: str
     place: Place
@@ -315,7 +350,7 @@ class BackendSink:
 
 Source = TopicSource | FileSource | TableSource | BackendSource
 Step = SqlStep | PythonStep
-Sink = TopicSink | TableSink | ConsoleSink | BackendSink
+Sink = TopicSink | TableSink | DatabaseSink | ConsoleSink | BackendSink
 
 
 def _own_bootstrap(options: Mapping[str, str]) -> str | None:
@@ -352,9 +387,10 @@ class Pipeline:
         """Return the text without the passwords and keys of the settings."""
         options = [each.options for each in (*self.sources.values(), *self.sinks)]
         backends = [each for each in self.sinks if isinstance(each, BackendSink)]
-        secrets = [secrets_of(each.url, each.options, each.args) for each in backends]
+        secrets = [backend_secrets(each.url, each.options, each.args) for each in backends]
         read = [each for each in self.sources.values() if isinstance(each, BackendSource)]
-        secrets += [secrets_of("", {}, each.args) for each in read]
+        secrets += [backend_secrets("", {}, each.args) for each in read]
+        secrets += [url_secrets(sink.database) for sink in self.sinks if isinstance(sink, DatabaseSink)]
         return masked(text, frozenset().union(*secrets, *map(secret_values, (self.kafka, self.spark, *options))))
 
     def place_of(self, path: str) -> Place:

@@ -6,6 +6,7 @@ directory. It runs until it has caught up. The caller starts the broker and Spar
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 import tempfile
@@ -20,6 +21,11 @@ from moldau.backends.catalog import KINDS
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition as Partition
 from moldau.client.cluster import Cluster
+from moldau.databases import writing
+from moldau.databases.destinations import Destination
+from moldau.databases.errors import DatabaseError
+from moldau.databases.sql import table_name
+from moldau.databases.urls import parse_url
 from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
 from moldau.pipelines.cases.files import (
     BadCase,
@@ -46,6 +52,7 @@ from moldau.pipelines.spec import (
     BackendSink,
     BackendSource,
     ConsoleSink,
+    DatabaseSink,
     FileSource,
     Pipeline,
     Sink,
@@ -115,7 +122,9 @@ def stage(case: Case, pipeline: Pipeline, temporary: Path) -> Pipeline:
     checked = (recorded(sink) if isinstance(sink, BackendSink) else sink for sink in pipeline.sinks)
     without_console = [sink for sink in checked if not isinstance(sink, ConsoleSink)]
     names = {sink.name for sink in without_console}
-    sinks = tuple(_sink(sink, new_paths, names) for sink in without_console)
+    files = dict.fromkeys(sink.database for sink in pipeline.sinks if isinstance(sink, DatabaseSink))
+    new_urls = {url: f"sqlite:///{temporary}/database-{number}.db" for number, url in enumerate(files)}
+    sinks = tuple(_sink(sink, new_paths | new_urls, names) for sink in without_console)
     return replace(pipeline, sources=sources, sinks=sinks)
 
 
@@ -145,6 +154,10 @@ def recorded(sink: BackendSink) -> TopicSink:
 def _sink(sink: Sink, new_paths: Mapping[str, str], names: Collection[str]) -> Sink:
     if sink.shares_query_of not in names:
         sink = replace(sink, shares_query_of=None)
+    if isinstance(sink, DatabaseSink):
+        # In SQLite a table is in no schema.
+        table = sink.table.replace(".", "_")
+        return replace(sink, database=new_paths[sink.database], table=table, trigger=None)
     return replace(sink, path=new_paths[sink.path], trigger=None) if isinstance(sink, TableSink) else sink
 
 
@@ -270,7 +283,7 @@ def _outputs(pipeline: Pipeline) -> dict[str, Sink | TopicSource]:
 
 
 def _compare(case: Case, name: str, pipeline: Pipeline, outputs: Mapping[str, Sequence[Any]]) -> Difference:
-    if isinstance(_outputs(pipeline)[name], TableSink):
+    if isinstance(_outputs(pipeline)[name], TableSink | DatabaseSink):
         return compare_rows(name, read_rows(case.expected[name]), outputs[name])
     return compare_records(name, read_expected(case.expected[name]), outputs[name])
 
@@ -279,6 +292,8 @@ def _output(name: str, pipeline: Pipeline, spark: SparkSession) -> Sequence[Any]
     output = _outputs(pipeline)[name]
     if isinstance(output, TableSink):
         return _rows(output, spark)
+    if isinstance(output, DatabaseSink):
+        return _database_rows(output)
     assert pipeline.bootstrap is not None
     assert isinstance(output, TopicSource | TopicSink)
     topic = output.dead_letter_topic if isinstance(output, TopicSource) else output.topic
@@ -306,6 +321,27 @@ def _rows(sink: TableSink, spark: SparkSession) -> Sequence[Any]:
         return [json.loads(row[0]) for row in table.select(F.to_json(F.struct("*"))).collect()]
     except SPARK_ERRORS as error:
         raise PipelineError(f"{sink.name}: its table cannot be read: {failure_of(str(error)).message}") from error
+
+
+def _database_rows(sink: DatabaseSink) -> Sequence[Any]:
+    """Return the rows with booleans and JSON as such: SQLite has numbers and texts for them."""
+    try:
+        return [
+            {name: _sqlite_value(value, sql_type) for name, (value, sql_type) in row.items()}
+            for row in writing.typed_content(Destination(url=parse_url(sink.database), table=table_name(sink.table)))
+        ]
+    except DatabaseError as error:
+        raise PipelineError(f"{sink.name}: its table cannot be read: {error}") from error
+
+
+def _sqlite_value(value: Any, sql_type: str) -> Any:
+    if value is None:
+        return None
+    if sql_type == "JSON":
+        return json.loads(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()  # as in JSON of Spark
+    return bool(value) if sql_type == "BOOLEAN" else value
 
 
 def _records(bootstrap: str, is_output: Callable[[str], bool]) -> Records:

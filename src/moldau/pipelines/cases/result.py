@@ -8,7 +8,7 @@ from typing import Any
 
 from moldau.pipelines.cases.comparing import Difference, json_or_text
 from moldau.pipelines.cases.files import Case, write_expected
-from moldau.pipelines.spec import Pipeline, TableSink, TopicSink
+from moldau.pipelines.spec import DatabaseSink, Pipeline, TableSink, TopicSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class CaseResult:
 def update(result: CaseResult, pipeline: Pipeline) -> list[str]:
     """Write the output to expected files, for every sink with such a file or with output. Return their names."""
     assert result.error is None
-    tables = {sink.name for sink in pipeline.sinks if isinstance(sink, TableSink)}
+    tables = {sink.name for sink in pipeline.sinks if isinstance(sink, TableSink | DatabaseSink)}
     written = [name for name, lines in result.outputs.items() if lines or name in result.case.expected]
     for name in written:
         lines = result.outputs[name]

@@ -17,6 +17,7 @@ from moldau.pipelines.spec import (
     BackendSink,
     BackendSource,
     ConsoleSink,
+    DatabaseSink,
     FileSource,
     Pipeline,
     Sink,
@@ -139,10 +140,19 @@ def _sink(sink: Sink, folder: Path) -> Node:
         return Node(node, NodeKind.SINK, _short_path(sink.path, folder), (f"{sink.format} table", _join(sink.mode, by)))
     if isinstance(sink, BackendSink):
         return Node(node, NodeKind.SINK, sink.backend, ("backend", sink.mode))
+    if isinstance(sink, DatabaseSink):
+        keys = f"keys {', '.join(sink.keys)}" if sink.keys else ""
+        return Node(node, NodeKind.SINK, sink.table, (_short_address(sink.address, folder), _join(sink.mode, keys)))
     title = sink.topic or "topic by content"
     key = f"key {sink.key}" if sink.key else ""
     first = "topic" if sink.topic else f"{sink.route}"
     return Node(node, NodeKind.SINK, title, (first, _join(_format(sink), sink.mode, key)))
+
+
+def _short_address(address: str, folder: Path) -> str:
+    """Return a database's address, with a short path if it is a file."""
+    kind, separator, path = address.partition(":///")
+    return f"{kind} {_short_path(path, folder)}" if separator else address
 
 
 def _format(sink: TopicSink) -> str:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
 
 def arrow_function(
@@ -26,17 +23,3 @@ def arrow_function(
     udf = make_udf(function, result_type)
     result: Callable[[Column], Column] = udf.asNondeterministic() if is_costly else udf
     return result
-
-
-def map_batches(
-    frame: DataFrame, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
-) -> DataFrame:
-    """Return the frame of what the function yields for the rows of each partition.
-
-    This is DataFrame.mapInArrow, which asks for pandas although it does not use it.
-    """
-    kind: Any = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    udf = UserDefinedFunction(function, schema, function.__name__, kind)
-    columns = udf(*(F.col(f"`{name.replace('`', '``')}`") for name in frame.columns))
-    java: Any = frame._jdf
-    return DataFrame(java.mapInArrow(columns._jc, False, None), frame.sparkSession)

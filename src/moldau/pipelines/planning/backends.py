@@ -18,13 +18,13 @@ from moldau.backends.options import Options
 from moldau.backends.progress_files import forget_other_batches
 from moldau.client.secret_properties import secret_values
 from moldau.pipelines.planning import python_steps
-from moldau.pipelines.planning.arrow_functions import map_batches
 from moldau.pipelines.planning.backend_rows import DEAD_LETTER_SCHEMA, Batch, Delivering, columns_of
 from moldau.pipelines.planning.flows import OutputMode, Shape, write_batches
 from moldau.pipelines.planning.record_values import row_value
 from moldau.pipelines.planning.sources import sink_options
 from moldau.pipelines.spec import DROP, FAIL, BackendSink, Pipeline
 from moldau.spark.lake import BatchTag
+from moldau.spark.mapped_batches import map_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa

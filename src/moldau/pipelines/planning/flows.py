@@ -18,7 +18,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from moldau.databases import writing
+from moldau.databases.batches import Batch
+from moldau.databases.destinations import Destination
+from moldau.databases.rows import FileRows
 from moldau.pipelines.spec import Place
+from moldau.spark.arrow_files import arrow_files
 from moldau.spark.lake import BatchTag, upsert
 
 OutputMode = Literal["append", "update", "complete"]
@@ -51,7 +56,7 @@ class Flow:
 
     name: str
     """The sink's name, or "<source>.dead-letters" for a source's bad records. Query and checkpoint have it too."""
-    kind: Literal["topic", "table", "console", "backend", "dead letters"]
+    kind: Literal["topic", "table", "database", "console", "backend", "dead letters"]
     place: Place
     view: str
     """The source or step that the rows come from."""
@@ -160,6 +165,23 @@ class UpsertTarget:
             self.path, self.kind, rows, self.keys, self.delete_column, tag,
             order_by=self.order_by, partition_by=self.partition_by,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseTarget:
+    """Writes rows to a table of a database. The tasks compute a batch into files; the driver sends these to the
+    database in one transaction, together with the number of the batch."""
+
+    destination: Destination
+
+    def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
+        return write_batches(self, frame, mode, state)
+
+    def write(self, frame: DataFrame, tag: BatchTag, state: Path) -> None:
+        with arrow_files(frame, state / "database-rows" / tag.query_id) as written:
+            if written is not None:
+                rows = FileRows(written.schema, written.files)
+                writing.write(self.destination, rows, Batch(tag.query_id, tag.batch_id, tag.run_id))
 
 
 @dataclass(frozen=True, slots=True)

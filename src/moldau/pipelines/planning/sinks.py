@@ -11,8 +11,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -27,10 +30,16 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from moldau.databases.columns import columns_of
+from moldau.databases.database import missing_package as missing_driver
+from moldau.databases.destinations import Destination, columns_problem
+from moldau.databases.sql import table_name
+from moldau.databases.urls import parse_url
 from moldau.pipelines.locations import local_table
 from moldau.pipelines.planning.backends import backend_target, shape_of
 from moldau.pipelines.planning.flows import (
     ConsoleTarget,
+    DatabaseTarget,
     Flow,
     OutputMode,
     Shape,
@@ -54,9 +63,19 @@ from moldau.pipelines.planning.record_values import (
 from moldau.pipelines.planning.routes import is_read, written_topics
 from moldau.pipelines.planning.sources import format_options, sink_options
 from moldau.pipelines.problems import did_you_mean
-from moldau.pipelines.spec import BackendSink, ConsoleSink, Pipeline, Sink, TableSink, TopicSink, TopicSource
+from moldau.pipelines.spec import (
+    BackendSink,
+    ConsoleSink,
+    DatabaseSink,
+    Pipeline,
+    Sink,
+    TableSink,
+    TopicSink,
+    TopicSource,
+)
 from moldau.spark.lake.schemas import column_named
 from moldau.spark.lake.tables import missing_package, path_problem
+from moldau.spark.mapped_batches import quoted_name
 from moldau.spark.option_values import boolean
 from moldau.spark.options import BOOTSTRAP, KAFKA, write_options
 
@@ -96,6 +115,8 @@ class SinkCompiler:
                 flow = self._to_table(self._sink)
             elif isinstance(self._sink, BackendSink):
                 flow = self._to_backend(self._sink)
+            elif isinstance(self._sink, DatabaseSink):
+                flow = self._to_database(self._sink)
             else:
                 flow = self._to_console(self._sink)
         return flow if len(self._problems.found) == count_before else None
@@ -200,21 +221,55 @@ class SinkCompiler:
         return self._make_flow("table", description, mode, target)
 
     def _upsert(self, sink: TableSink, partition_by: tuple[str, ...], description: str) -> Flow:
-        frame, delete_column = self._frame, None
+        frame = self._frame
         keys = self._comparable_columns("keys", sink.keys, "a key")
-        shape: Shape = unchanged
-        if sink.delete_when is not None:
-            data_type = self._type("delete_when", sink.delete_when)
-            if data_type is not None and not isinstance(data_type, BooleanType):
-                raise self._wrong_type("delete_when", sink.delete_when, data_type, "a condition")
-            if data_type is not None:
-                shape, delete_column = _with_deletes(sink.delete_when), DELETES
-        order_by = None
-        if ORDER_BY in sink.options:
-            (order_by,) = self._comparable_columns(f"options.{ORDER_BY}", (sink.options[ORDER_BY],), ORDER_BY)
+        shape, delete_column = self._deletes(sink.delete_when)
+        order_by = self._order_by(sink.options)
         target = UpsertTarget(sink.path, sink.format, partition_by, keys, delete_column, order_by)
         mode = upsert_mode(frame) if frame.isStreaming else "append"
         return self._make_flow("table", description, mode, target, shape)
+
+    def _deletes(self, condition: str | None) -> tuple[Shape, str | None]:
+        """Return the function that adds the column of deletions, and its name; None without `delete_when`."""
+        if condition is None or (data_type := self._type("delete_when", condition)) is None:
+            return unchanged, None
+        if not isinstance(data_type, BooleanType):
+            raise self._wrong_type("delete_when", condition, data_type, "a condition")
+        return _with_deletes(condition), DELETES
+
+    def _order_by(self, options: Mapping[str, str]) -> str | None:
+        if ORDER_BY not in options:
+            return None
+        (order_by,) = self._comparable_columns(f"options.{ORDER_BY}", (options[ORDER_BY],), ORDER_BY)
+        return order_by
+
+    def _to_database(self, sink: DatabaseSink) -> Flow:
+        url = parse_url(sink.database)
+        if (missing := missing_driver(url.kind)) is not None:
+            raise InvalidSetting(f"{self._path}.database", missing)
+        with_deletes, delete_column = self._deletes(sink.delete_when)
+        nested = tuple(field.name for field in self._frame.schema.fields if isinstance(field.dataType, COMPOSITE))
+        destination = Destination(
+            url=url,
+            table=table_name(sink.table),
+            mode=sink.mode,
+            keys=self._comparable_columns("keys", sink.keys, "a key"),
+            delete_column=delete_column,
+            order_by=self._order_by(sink.options),
+            json_columns=nested,
+            add_columns=boolean("add_columns", sink.options.get("add_columns", "false")),
+        )
+
+        def shape(rows: DataFrame) -> DataFrame:
+            return with_json(with_deletes(rows), nested)
+
+        schema = arrow_schema(shape(self._frame).schema, self._path)
+        if problem := columns_problem(destination, columns_of(schema, nested)):
+            raise InvalidSetting(self._path, problem)
+        mode: OutputMode = "append"
+        if sink.mode != "append" and self._frame.isStreaming:
+            mode = upsert_mode(self._frame)
+        return self._make_flow("database", f"table {sink.output}", mode, DatabaseTarget(destination), shape)
 
     def _comparable_columns(self, setting: str, names: tuple[str, ...], role: str) -> tuple[str, ...]:
         """Return the columns with their names in the view. Values of several parts cannot be compared."""
@@ -273,6 +328,25 @@ class SinkCompiler:
         return InvalidSetting(
             f"{self._path}.{setting}", f"{setting} {text} is {data_type.simpleString()}, and must be {expected}"
         )
+
+
+def with_json(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the frame with JSON texts in the columns whose values have parts."""
+    for name in columns:
+        frame = frame.withColumn(name, F.to_json(F.col(quoted_name(name))))
+    return frame
+
+
+def arrow_schema(schema: StructType, path: str) -> pa.Schema:
+    """Return the schema in which Spark gives the rows. Raise InvalidSetting for a type that Arrow lacks."""
+    for field in schema.fields:
+        try:
+            to_arrow_schema(StructType([field]), timezone="UTC")
+        except PySparkException as error:
+            kind = field.dataType.simpleString()
+            message = f"column {field.name} is {kind}, for which databases have no type: cast it in SQL"
+            raise InvalidSetting(path, message) from error
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def _with_deletes(condition: str) -> Shape:

@@ -13,11 +13,14 @@ from typing import Final
 
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.value_files import UnreadableValue, ValueFiles
-from moldau.pipelines.reading.yaml_tree import MappingNode, Node, SequenceNode
+from moldau.pipelines.reading.yaml_tree import MappingNode, Node, ScalarNode, SequenceNode
 
 COMMAND_CONFIG: Final = "command_config"
 BACKEND_CONNECTION: Final = ("url", "options", "args")
 """How a sink connects to a backend: any of it may be a password."""
+UNKNOWN: Final = "unknown"
+"""The value of a variable that is not looked up."""
+_LOOKED_UP: Final = re.compile(r"\$\{(?:env|file):[^}\n]*\}")
 BOOTSTRAP: Final = "bootstrap.servers"
 _SET_ELSEWHERE: Final = {
     BOOTSTRAP: "give the address with 'bootstrap'",
@@ -32,7 +35,7 @@ _SECURITY: Final = re.compile(r"(?:kafka\.)?(?:security|sasl|ssl)\.", re.IGNOREC
 
 
 def without_connection(root: MappingNode) -> MappingNode:
-    """Return the tree without the settings of TLS and SASL, and without those of backends."""
+    """Return the tree without the settings of TLS, SASL and backends, and the passwords in URLs of databases."""
     values: dict[str, Node] = {}
     for name, value in root.values.items():
         if name == "kafka":
@@ -57,9 +60,15 @@ def _without_options_of_one(node: Node) -> Node:
     if isinstance(node, MappingNode) and "backend" in node.values:
         kept = {name: value for name, value in node.values.items() if name not in BACKEND_CONNECTION}
         return replace(node, values=kept)
-    if not isinstance(node, MappingNode) or "options" not in node.values:
+    if not isinstance(node, MappingNode):
         return node
-    return replace(node, values={**node.values, "options": _without_security(node.values["options"])})
+    values = dict(node.values)
+    if "options" in values:
+        values["options"] = _without_security(values["options"])
+    url = values.get("database")
+    if isinstance(url, ScalarNode) and _LOOKED_UP.search(url.text):
+        values["database"] = replace(url, map=replace(url.map, text=_LOOKED_UP.sub(UNKNOWN, url.text)))
+    return replace(node, values=values)
 
 
 def _without_security(node: Node) -> Node:

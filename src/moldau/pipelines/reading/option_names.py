@@ -103,6 +103,7 @@ FILES: Final = FORMATS | frozenset(
 TOPICS_READ: Final = SOURCE_OPTIONS | FORMATS
 TOPICS_WRITTEN: Final = SINK_OPTIONS | FORMATS
 TABLES: Final = frozenset(["order_by"])
+DATABASES: Final = frozenset(["add_columns", "order_by"])
 CONSOLE: Final = frozenset(["rows", "numRows", "truncate"])
 
 

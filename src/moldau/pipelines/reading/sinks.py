@@ -1,4 +1,4 @@
-"""The `sinks` of a pipeline file: topics (fixed, or computed per row), lake tables, the console.
+"""The `sinks` of a pipeline file: topics (fixed, or computed per row), lake tables, tables of databases, the console.
 
 This module decides which keys a sink has, which of them go together, and its default name.
 Spark checks later whether its expressions compile.
@@ -15,16 +15,29 @@ from typing import Final, get_args
 from moldau.backends import catalog
 from moldau.base.limits import INT32_MAX
 from moldau.base.topic_names import INTERNAL_TOPICS, METADATA_TOPIC
+from moldau.databases.sql import table_name
+from moldau.databases.urls import BadUrl, parse_url
 from moldau.pipelines.locations import local_table
 from moldau.pipelines.problems import did_you_mean, quoted
 from moldau.pipelines.reading import backends
-from moldau.pipelines.reading.option_names import CONSOLE, TABLES, TOPICS_WRITTEN, option_place, read_options
+from moldau.pipelines.reading.connection import UNKNOWN
+from moldau.pipelines.reading.option_names import CONSOLE, DATABASES, TABLES, TOPICS_WRITTEN, option_place, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
-from moldau.pipelines.spec import BackendSink, ConsoleSink, Sink, TableMode, TableSink, TopicMode, TopicSink
+from moldau.pipelines.spec import (
+    BackendSink,
+    ConsoleSink,
+    DatabaseMode,
+    DatabaseSink,
+    Sink,
+    TableMode,
+    TableSink,
+    TopicMode,
+    TopicSink,
+)
 
-KINDS: Final = ("topic", "route", "table", "console", "backend")
+KINDS: Final = ("topic", "route", "table", "database", "console", "backend")
 TOPIC_KEYS: Final = ("key", "value", "headers", "partition", "partitions", "schema_file")
 TABLE_KEYS: Final = ("partition_by", "keys", "delete_when")
 OTHER_KEYS: Final = (
@@ -35,6 +48,7 @@ SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "
                    "partitionBy": "partition_by", "primary_key": "keys"}  # fmt: skip
 _STREAM_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
 _TABLE_MODES: Final[tuple[TableMode, ...]] = get_args(TableMode)
+_DATABASE_MODES: Final[tuple[DatabaseMode, ...]] = get_args(DatabaseMode)
 SAME_STORES: Final = {"s3a": "s3", "s3n": "s3"}
 """Schemes of Hadoop that are other names of the same store."""
 SINK_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -65,10 +79,10 @@ def check_sharing(section: Section, sink: Sink, above: Collection[Sink]) -> None
 def check_table(section: Section, sink: Sink, above: Collection[Sink]) -> None:
     """Check that no other sink writes the table of a sink that changes or replaces rows: such a sink would change the
     other's rows."""
-    if not isinstance(sink, TableSink):
+    if not isinstance(sink, TableSink | DatabaseSink):
         return
     for other in above:
-        if not isinstance(other, TableSink) or _table_key(sink) != _table_key(other):
+        if not isinstance(other, TableSink | DatabaseSink) or _table_key(sink) != _table_key(other):
             continue
         if not sink.mode == other.mode == "append":
             section.refuse(
@@ -79,8 +93,10 @@ def check_table(section: Section, sink: Sink, above: Collection[Sink]) -> None:
             return
 
 
-def _table_key(sink: TableSink) -> str:
+def _table_key(sink: TableSink | DatabaseSink) -> str:
     """Return a text that is the same for all ways to write the path of one table."""
+    if isinstance(sink, DatabaseSink):
+        return sink.output
     path = local_table(sink.path)
     if path is not None:
         return os.path.normpath(path)
@@ -91,7 +107,8 @@ def _table_key(sink: TableSink) -> str:
 def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | None:
     """Read one sink. `trigger` is the pipeline's, for sinks without their own. Return None if its kind is unclear."""
     view = section.required_text("from")
-    kind = section.only_one_of(KINDS, "where does it write to?", OTHER_KEYS, SYNONYMS)
+    is_database = section.has("database")
+    kind = "database" if is_database else section.only_one_of(KINDS, "where does it write to?", OTHER_KEYS, SYNONYMS)
     if kind is None:
         return None
     if kind in ("topic", "route"):
@@ -100,6 +117,8 @@ def read_sink(section: Section, folder: Folder, trigger: str | None) -> Sink | N
         sink = _table_sink(section, view, folder, trigger)
     elif kind == "backend":
         sink = _backend_sink(section, view, folder, trigger)
+    elif kind == "database":
+        sink = _database_sink(section, view, folder, trigger)
     else:
         sink = _console_sink(section, view, trigger)
     section.finish(SYNONYMS)
@@ -203,6 +222,58 @@ def _check_upsert(section: Section, sink: TableSink) -> None:
         )
     if not section.has("keys"):
         section.refuse("mode upsert needs 'keys', the columns that identify a row", place)
+
+
+def _database_sink(section: Section, view: str, folder: Folder, trigger: str | None) -> DatabaseSink:
+    table = section.required_text("table")
+    mode = section.choice("mode", _DATABASE_MODES, "append", " of a database's table")
+    refused = (*TOPIC_KEYS, "topic", "route", "console", "format", "partition_by")
+    section.refuse_keys(refused, lambda key: f"'{key}' does not go with 'database'")
+    try:
+        if table:
+            table_name(table)
+    except ValueError as error:
+        section.refuse(str(error), section.value_place("table"))
+    sink = DatabaseSink(
+        name=_name(section, view, table.rpartition(".")[2] or "table"),
+        place=section.place,
+        view=view,
+        database=_database_url(section, folder),
+        table=table,
+        mode=mode,
+        keys=section.texts("keys"),
+        delete_when=section.text("delete_when"),
+        trigger=_trigger(section, trigger),
+        shares_query_of=section.text("with"),
+        options=read_options(section, DATABASES),
+    )
+    _check_database_mode(section, sink)
+    return sink
+
+
+def _database_url(section: Section, folder: Folder) -> str:
+    """Return the URL, with an absolute path if the database is a file."""
+    written = section.text("database") or ""
+    if not written or written == UNKNOWN:
+        return written
+    try:
+        url = parse_url(written)
+    except BadUrl as error:
+        section.refuse(f"the URL of the database cannot be used: {error}", section.value_place("database"))
+        return written
+    return url.at(folder.resolve(url.path)).text if url.is_file else url.text
+
+
+def _check_database_mode(section: Section, sink: DatabaseSink) -> None:
+    if sink.mode == "append":
+        section.refuse_keys(("keys", "delete_when"), lambda key: f"'{key}' is for 'mode: upsert' and 'mode: history'")
+        return
+    place = section.value_place("mode")
+    if not section.has("keys"):
+        section.refuse(f"mode {sink.mode} needs 'keys', the columns that identify a row", place)
+    if sink.mode == "history" and "order_by" not in sink.options:
+        hint = "such as  options: {order_by: updated_at}"
+        section.refuse("mode history needs the option 'order_by': when each version of a row began", place, hint)
 
 
 def _console_sink(section: Section, view: str, trigger: str | None) -> ConsoleSink:

@@ -43,13 +43,14 @@ RETRIABLE: Final = re.compile(
     r"|\bNOT_ENOUGH_REPLICAS|\bNOT_CONTROLLER\b|\bNOT_COORDINATOR\b|_LOAD_IN_PROGRESS\b|has no leader"
     r"|\bCONCURRENT_TRANSACTIONS\b|\bUNSTABLE_OFFSET_COMMIT\b|\bKAFKA_STORAGE_ERROR\b|_LEADER_EPOCH\b"
     r"|\bFETCH_SESSION_ID_NOT_FOUND\b"
-    r"|Python worker failed to connect back|Python worker exited unexpectedly",
+    r"|\bDatabaseUnavailable\b|Python worker failed to connect back|Python worker exited unexpectedly",
     re.IGNORECASE,
 )
 LASTING: Final = re.compile(
     r"\b(?:BackendGivenUp|BackendRefusedRow|Misconfigured)\b"
     r"|\b(?:starting|ending)(?:Offsets|Timestamp)|\bDataLoss\b|\btable needs the package\b"
     r"|\bThere is no (?:topic|partition)\b|\bUnusableProperty\b|_AUTHORIZATION_FAILED\b"
+    r"|\bDatabaseRefused\b|\bRowRefused\b"
     r"|\bSASL_AUTHENTICATION_FAILED\b|\bINVALID_TRANSACTION_TIMEOUT\b|\bAnalysisException\b|\[(?:UNRESOLVED|DATATYPE_MISMATCH|DIVIDE_BY_ZERO"
     r"|CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|MALFORMED_RECORD_IN_PARSING|STATE_STORE"
     r"|CANNOT_LOAD_STATE|USER_RAISED|DATA_SOURCE_NOT_FOUND"
@@ -57,6 +58,7 @@ LASTING: Final = re.compile(
 )
 NAMES_LEFT_OUT: Final = {
     "DataLoss", "KafkaError", "Unreachable", "PipelineError", "StreamingQueryException", "SparkException",
+    "DatabaseRefused", "DatabaseUnavailable", "RowRefused",
     "AnalysisException", "SparkClassNotFoundException", "SparkRuntimeException",
 }  # fmt: skip
 """Exceptions whose name adds nothing to their message."""
@@ -73,7 +75,7 @@ _QUALIFIED: Final = re.compile(r"^(?:Caused by: )?(?:[a-z]\w*\.)+(?=[A-Z])")
 _FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 _LIBRARY: Final = re.compile(
     r"site-packages|pyspark\.zip|[\\/]pyspark[\\/]|[\\/]lib[\\/]python|^<"
-    r"|[\\/]moldau[\\/](?:backends|base|client|columns|pipelines|spark|wire)[\\/]"
+    r"|[\\/]moldau[\\/](?:backends|base|client|columns|databases|pipelines|spark|wire)[\\/]"
 )
 TRACEBACK: Final = "Traceback (most recent call last):"
 

@@ -3,10 +3,11 @@ wants that, and doubled otherwise.
 
 Topics are emptied, because a topic cannot be renamed. Tables are renamed; the user can delete them later. In a table
 that is written by key (upsert) nothing is doubled, but rows whose keys do not come again would stay, so it is renamed
-too. A table that is written as a whole (complete) stays: the next batch replaces all its rows.
+too. A table that is written as a whole (complete) stays: the next batch replaces all its rows. Tables of databases are
+renamed within their database.
 
     fresh.json = {"queries": [whose checkpoints are removed] or null for all, "topics": [to empty],
-                  "tables": [to rename]}
+                  "tables": [to rename], "databases": [tables of databases to rename, as outputs]}
 
 This file is written first and removed last, so that the next run finishes the work of a killed one. Otherwise a run
 that is killed between the topic and the checkpoint would leave a query that resumes after records that are deleted.
@@ -20,21 +21,36 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault, UnusableProperty
 from moldau.base.ids import TopicPartition
 from moldau.client.admin.groups import Groups
 from moldau.client.cluster import EARLIEST, Cluster
+from moldau.databases.errors import DatabaseError
+from moldau.databases.sql import NAME_LENGTH_MAX, table_name
+from moldau.databases.urls import parse_url
 from moldau.pipelines.locations import is_url
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running import identity
 from moldau.pipelines.running.broker_watch import cluster_of_pipeline
-from moldau.pipelines.running.outputs import ROUTE, TABLE, TOPIC, appended_by, outputs_of, upserted_by
+from moldau.pipelines.running.outputs import (
+    DATABASE,
+    ROUTE,
+    TABLE,
+    TOPIC,
+    appended_by,
+    merged_by,
+    outputs_of,
+    upserted_by,
+)
 from moldau.pipelines.running.renamed_pipeline import written_before
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
-from moldau.pipelines.spec import Pipeline
+from moldau.pipelines.spec import DatabaseSink, Pipeline
+
+if TYPE_CHECKING:
+    from moldau.databases.destinations import Destination
 
 PLAN: Final = "fresh.json"
 TIMEOUT_S: Final = 30.0
@@ -54,21 +70,27 @@ class Outputs:
     """Sinks that choose the topic of each record: it is not known which topics they wrote to."""
     upserted: tuple[str, ...] = ()
     """Tables that are written by key: rows whose keys do not come again would stay."""
+    databases: tuple[str, ...] = ()
+    """Tables of databases that are appended to, as "table in URL"."""
+    merged: tuple[str, ...] = ()
+    """Tables of databases that are written by key."""
 
     def __len__(self) -> int:
-        return len(self.topics) + len(self.tables) + len(self.routes) + len(self.upserted)
+        appended = len(self.topics) + len(self.tables) + len(self.routes) + len(self.databases)
+        return appended + len(self.upserted) + len(self.merged)
 
     @property
     def appended(self) -> str:
         """The names of the outputs that are appended to, for messages."""
-        names = [f"topic {name}" for name in self.topics] + [f"table {path}" for path in self.tables]
+        names = [f"topic {name}" for name in self.topics]
+        names += [f"table {path}" for path in (*self.tables, *self.databases)]
         return ", ".join(names + [f"what sink {name} routed" for name in self.routes])
 
     @property
     def consequences(self) -> str:
         """What these outputs would hold if they are kept."""
         twice = f"{self.appended} would hold everything twice" if self.appended else ""
-        tables = ", ".join(f"table {path}" for path in self.upserted)
+        tables = ", ".join(f"table {path}" for path in (*self.upserted, *self.merged))
         stale = f"{tables} would keep rows whose keys do not come again" if tables else ""
         return "; ".join(filter(None, [twice, stale]))
 
@@ -80,7 +102,8 @@ class Outputs:
                 " empty or delete them yourself, then run with --existing keep"
             )
         for name, (kind, target) in appended_by(pipeline).items():
-            if name in kept and target in (self.topics if kind == TOPIC else self.tables):
+            cleared = {TOPIC: self.topics, DATABASE: self.databases}.get(kind, self.tables)
+            if name in kept and target in cleared:
                 raise PipelineError(
                     f"{kind} {target} is also written by {name}, which does not start from scratch: name it too"
                     f" (--fresh {name}), or run with --existing keep"
@@ -104,6 +127,7 @@ class FreshStart:
     """Their checkpoints are removed; None for all."""
     topics: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()
 
     @staticmethod
     def read(directory: StateDirectory) -> FreshStart | None:
@@ -112,14 +136,19 @@ class FreshStart:
         if content is None:
             return None
         queries = None if content["queries"] is None else tuple(content["queries"])
-        return FreshStart(queries, tuple(content["topics"]), tuple(content["tables"]))
+        databases = tuple(content.get("databases", ()))  # an earlier version did not write them
+        return FreshStart(queries, tuple(content["topics"]), tuple(content["tables"]), databases)
 
     def perform(self, directory: StateDirectory, pipeline: Pipeline) -> list[str]:
         """Clear the outputs and remove the checkpoints. Return a line for each output that was cleared."""
         if self.queries == ():
             return []
         write_json(directory.path / PLAN, asdict(self))
-        lines = [*_empty_topics(pipeline, self.topics), *_rename_tables(self.tables)]
+        lines = [
+            *_empty_topics(pipeline, self.topics),
+            *_rename_tables(self.tables),
+            *_rename_in_databases(pipeline, self.databases),
+        ]
         groups = _batch_groups(pipeline, directory, self.queries)
         identity.forget(directory, self.queries)
         (directory.path / PLAN).unlink()
@@ -141,7 +170,8 @@ def plan_fresh_start(
     if not outputs or decide(outputs) == "keep":
         return FreshStart(to_forget)
     outputs.check_clearing(pipeline, kept=appended_by(pipeline).keys() - sinks)
-    return FreshStart(to_forget, outputs.topics, (*outputs.tables, *outputs.upserted))
+    tables, databases = (*outputs.tables, *outputs.upserted), (*outputs.databases, *outputs.merged)
+    return FreshStart(to_forget, outputs.topics, tables, databases)
 
 
 def _renamed_sinks(
@@ -164,13 +194,14 @@ def _sinks_of_renamed_pipeline(
     written = written_before(directory, pipeline, identity.of_pipeline(pipeline))
     names = {one.query for one in written}
     if written:
-        names |= {sink for sink in upserted_by(pipeline) if not directory.has_progress(sink)}
+        by_key = upserted_by(pipeline).keys() | merged_by(pipeline).keys()
+        names |= {sink for sink in by_key if not directory.has_progress(sink)}
     return {sink for name in names if queries is None or name in queries for sink in sinks_of(name)}
 
 
 def existing_output_warnings(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
     """Return a line that names the topics and tables to which a batch will append, if some are not empty."""
-    outputs = replace(_nonempty_outputs(pipeline, sinks), routes=(), upserted=())
+    outputs = replace(_nonempty_outputs(pipeline, sinks), routes=(), upserted=(), merged=())
     if cluster_of_pipeline(pipeline) is None:  # it is not known which topics are empty
         outputs = replace(outputs, topics=())
     verb = "holds" if len(outputs) == 1 else "hold"
@@ -186,13 +217,17 @@ def refuse_to_decide(outputs: Outputs) -> Existing:
 
 
 def _nonempty_outputs(pipeline: Pipeline, names: Collection[str]) -> Outputs:
-    by_kind: dict[str, tuple[str, ...]] = {TOPIC: (), TABLE: (), ROUTE: ()}
+    by_kind: dict[str, tuple[str, ...]] = {TOPIC: (), TABLE: (), ROUTE: (), DATABASE: ()}
     written = [output for name, output in appended_by(pipeline).items() if name in names]
     for kind, target in dict.fromkeys(written):
         by_kind[kind] += (target,)
     topics = _nonempty_topics(pipeline, by_kind[TOPIC])
     upserted = [path for name, path in upserted_by(pipeline).items() if name in names]
-    return Outputs(topics, _nonempty_tables(by_kind[TABLE]), by_kind[ROUTE], _nonempty_tables(upserted))
+    merged = [output for name, output in merged_by(pipeline).items() if name in names]
+    return Outputs(
+        topics, _nonempty_tables(by_kind[TABLE]), by_kind[ROUTE], _nonempty_tables(upserted),
+        _nonempty_in_databases(pipeline, by_kind[DATABASE]), _nonempty_in_databases(pipeline, merged),
+    )  # fmt: skip
 
 
 def _nonempty_topics(pipeline: Pipeline, topics: tuple[str, ...]) -> tuple[str, ...]:
@@ -206,6 +241,32 @@ def _nonempty_topics(pipeline: Pipeline, topics: tuple[str, ...]) -> tuple[str, 
 def _nonempty_tables(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the tables that hold something. Of a table elsewhere that is not known: it is returned too."""
     return tuple(path for path in paths if is_url(path) or (Path(path).is_dir() and os.listdir(path)))
+
+
+def _nonempty_in_databases(pipeline: Pipeline, outputs: Collection[str]) -> tuple[str, ...]:
+    from moldau.databases import writing
+
+    with _database_errors():
+        return tuple(output for output, each in _destinations(pipeline, outputs) if not writing.is_empty(each))
+
+
+def _destinations(pipeline: Pipeline, outputs: Collection[str]) -> Iterator[tuple[str, Destination]]:
+    """Yield each of these tables of databases once, and where it is: the outputs have no passwords."""
+    from moldau.databases.destinations import Destination
+
+    sinks = {sink.output: sink for sink in pipeline.sinks if isinstance(sink, DatabaseSink)}
+    for output in outputs:
+        if output in sinks:
+            sink = sinks[output]
+            yield output, Destination(url=parse_url(sink.database), table=table_name(sink.table))
+
+
+@contextmanager
+def _database_errors() -> Iterator[None]:
+    try:
+        yield
+    except DatabaseError as error:
+        raise PipelineError(str(error)) from error
 
 
 def _ends(cluster: Cluster, topics: Iterable[str]) -> dict[str, dict[TopicPartition, int]]:
@@ -239,6 +300,18 @@ def _rename_tables(tables: Iterable[str]) -> Iterator[str]:
         except OSError as error:
             raise StorageFault(path, error) from error
         yield f"renamed table {path} to {aside}"
+
+
+def _rename_in_databases(pipeline: Pipeline, outputs: Collection[str]) -> Iterator[str]:
+    from moldau.databases import writing
+
+    for output, destination in _destinations(pipeline, outputs):
+        suffix = f"_before_{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        aside = destination.table.name.encode()[: NAME_LENGTH_MAX - len(suffix)].decode(errors="ignore") + suffix
+        with _database_errors():
+            if not writing.is_empty(destination):
+                writing.rename(destination, aside)
+                yield f"renamed table {output} to {aside}"
 
 
 def _batch_groups(pipeline: Pipeline, directory: StateDirectory, queries: Collection[str] | None) -> list[str]:

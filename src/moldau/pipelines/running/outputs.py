@@ -11,11 +11,12 @@ from urllib.parse import urlsplit
 
 from moldau.pipelines.locations import is_url, local_table
 from moldau.pipelines.queries import DEAD_LETTERS
-from moldau.pipelines.spec import BackendSink, Pipeline, TableSink, TopicSink, TopicSource
+from moldau.pipelines.spec import BackendSink, DatabaseSink, Pipeline, TableSink, TopicSink, TopicSource
 
 TOPIC: Final = "topic"
 TABLE: Final = "table"
 ROUTE: Final = "route"
+DATABASE: Final = "database"
 
 
 def appended_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
@@ -27,6 +28,8 @@ def appended_by(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
             written[sink.name] = (TOPIC, sink.topic) if sink.topic else (ROUTE, sink.name)
         elif isinstance(sink, TableSink) and sink.mode == "append":
             written[sink.name] = (TABLE, _table_name(sink))
+        elif isinstance(sink, DatabaseSink) and sink.mode == "append":
+            written[sink.name] = (DATABASE, sink.output)
     for source in pipeline.sources.values():
         if isinstance(source, TopicSource) and source.dead_letter_topic is not None:
             written[f"{source.name}{DEAD_LETTERS}"] = (TOPIC, source.dead_letter_topic)
@@ -37,6 +40,13 @@ def upserted_by(pipeline: Pipeline) -> dict[str, str]:
     """Return the table of each upsert sink. Nothing in it is doubled, but rows stay that no new row replaces."""
     upserts = [sink for sink in pipeline.sinks if isinstance(sink, TableSink) and sink.mode == "upsert"]
     return {sink.name: _table_name(sink) for sink in upserts}
+
+
+def merged_by(pipeline: Pipeline) -> dict[str, str]:
+    """Return the database's table of each sink that writes by key. As in an upserted table, rows stay."""
+    return {
+        sink.name: sink.output for sink in pipeline.sinks if isinstance(sink, DatabaseSink) and sink.mode != "append"
+    }
 
 
 def _table_name(sink: TableSink) -> str:
@@ -50,6 +60,9 @@ def outputs_of(pipeline: Pipeline, sinks: Collection[str]) -> list[str]:
     outputs = []
     for name, (kind, target) in appended_by(pipeline).items():
         if name in sinks and kind != ROUTE:
+            if kind == DATABASE:
+                outputs.append(f"table {target}")
+                continue
             is_local = kind == TABLE and not is_url(target)
             outputs.append(f"{kind} {os.path.relpath(target, pipeline.file.parent) if is_local else target}")
     backends = (sink for sink in pipeline.sinks if isinstance(sink, BackendSink) and sink.name in sinks)

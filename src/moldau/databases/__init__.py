@@ -1,0 +1,5 @@
+"""Databases beside the cluster, over their own drivers (`pip install 'moldau[databases]'`).
+
+`writing.write` stores a batch of rows exactly once (PostgreSQL, MySQL, SQLite, DuckDB); `destinations`, `dialects` and
+`sql` decide how, without I/O. No driver is imported before a connection is made.
+"""
