@@ -65,7 +65,8 @@ MAY_IMPORT = {
         "runtime",
     },
     "spark": {"platforms", "base", "wire", "columns", "client"},
-    "pipelines": {"platforms", "base", "prometheus", "wire", "client", "spark"},
+    "databases": {"platforms", "base", "spark"},
+    "pipelines": {"platforms", "base", "prometheus", "wire", "client", "spark", "databases"},
     "doctor": {"platforms", "base", "spark"},
     "cli": {
         "platforms",
