@@ -29,6 +29,8 @@ _SECRET = re.compile(rf"({_SECRET_KEY})(\"[^\"]*\"|'[^']*'|[^\s,}}][^,}}]*)", re
 _SECRET_OUTSIDE_OF_BRACKETS = re.compile(rf"([^{{]*?{_SECRET_KEY})(.+)", re.IGNORECASE)
 
 
+_URL_PASSWORD = re.compile(r"(://[^\s:/@]*:)(\S+)(?=@)")
+
 Severity = Literal["error", "warning", "hint"]
 """With an error a pipeline does not start. A warning is something probably not meant; a hint may improve something."""
 
@@ -130,7 +132,8 @@ def _source_line(place: Place) -> str | None:
 
 def _without_secrets(line: str) -> str:
     outside_of_brackets = _SECRET_OUTSIDE_OF_BRACKETS.fullmatch(line)
-    return _hide(outside_of_brackets) if outside_of_brackets else _SECRET.sub(_hide, line)
+    line = _hide(outside_of_brackets) if outside_of_brackets else _SECRET.sub(_hide, line)
+    return _URL_PASSWORD.sub(_hide, line)
 
 
 def _hide(secret: re.Match[str]) -> str:

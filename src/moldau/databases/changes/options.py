@@ -34,6 +34,8 @@ class ChangeOptions:
     published_as: str | None = None
     truncation: Truncation = "fail"
     rows_max: int = ROWS_MAX
+    limit: int | None = None
+    """How many rows a batch reads at most."""
     growing: str | None = None
     """The column of a SQLite table that grows."""
 
@@ -62,7 +64,7 @@ class ChangeOptions:
         }  # fmt: skip
         optional: Mapping[str, Any] = {
             "password": self.address.password, "stateDirectory": self.directory, "checkpoints": self.checkpoints,
-            "publication": self.published_as, "growing": self.growing,
+            "publication": self.published_as, "growing": self.growing, "limit": self.limit,
         }  # fmt: skip
         return options | {name: str(value) for name, value in optional.items() if value is not None}
 
@@ -79,6 +81,9 @@ def read_options(options: Mapping[str, str]) -> ChangeOptions:
     rows_max = given.get("maxrowspertrigger", str(ROWS_MAX))
     if not rows_max.isdecimal() or int(rows_max) < 1:
         raise ValueError(f"maxRowsPerTrigger is a whole number of at least 1, not {rows_max!r}")
+    limit = given.get("limit")
+    if limit is not None and not limit.isdecimal():
+        raise ValueError(f"limit is a whole number, not {limit!r}")
     directory, checkpoints = given.get("statedirectory"), given.get("checkpoints")
     try:
         columns = columns_from_json(json.loads(given.get("columns", "[]")))
@@ -96,5 +101,6 @@ def read_options(options: Mapping[str, str]) -> ChangeOptions:
         published_as=given.get("publication"),
         truncation=truncation,
         rows_max=int(rows_max),
+        limit=None if limit is None else int(limit),
         growing=given.get("growing"),
     )

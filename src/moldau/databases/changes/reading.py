@@ -18,7 +18,7 @@ from moldau.databases.changes.offsets import Offset
 from moldau.databases.changes.options import ChangeOptions
 from moldau.databases.changes.postgresql import check_slot, connect, read_changes, translated
 from moldau.databases.changes.rows import ROWS_MAX, Bounds, ChangeRows, snapshot_batch
-from moldau.databases.changes.snapshot import read_part
+from moldau.databases.changes.snapshot import present_rows, read_part
 from moldau.databases.changes.tables import check_relation
 from moldau.databases.changes.visibility import parse_snapshot
 
@@ -72,6 +72,14 @@ def read_piece(options: ChangeOptions, piece: Piece) -> Iterator[pa.RecordBatch]
         connection.close()
         raise
     _connections[options.address.url] = connection
+
+
+def read_present_rows(options: ChangeOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that the table has now, as rows of a snapshot; with `limit`, only so many."""
+    first = 0
+    for batch, at_ms in present_rows(options.address, options.table, options.columns, options.limit, ROWS_MAX):
+        yield snapshot_batch(batch, options.columns, 0, at_ms, first)
+        first += batch.num_rows
 
 
 def _connected(options: ChangeOptions, slot: str) -> psycopg.Connection[Any]:

@@ -80,13 +80,37 @@ def _present(
     return tuple(column for column in columns if column.name in names)
 
 
+def present_rows(
+    address: Address, table: tuple[str, str], columns: Sequence[Column], limit: int | None, rows_max: int
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield the rows of a table as one transaction sees them, and when it did."""
+    with closing(connect(address, "moldau batch")) as connection, translated(address):
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        row = connection.execute(f"SELECT {_NOW_MS}").fetchone()
+        assert row is not None
+        present = _present(connection, table, columns)
+        part: list[list[bytes | None]] = []
+        for fields in _rows(connection, table, present, limit):
+            part.append(fields)
+            if len(part) >= rows_max:
+                yield _batch(part, present), row[0]
+                part = []
+        if part:
+            yield _batch(part, present), row[0]
+
+
 def _rows(
-    connection: psycopg.Connection[Any], table: tuple[str, str], columns: Sequence[Column]
+    connection: psycopg.Connection[Any],
+    table: tuple[str, str],
+    columns: Sequence[Column],
+    limit: int | None = None,
 ) -> Iterator[list[bytes | None]]:
     from psycopg import sql
 
-    statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(
-        sql.SQL(", ").join(sql.Identifier(column.name) for column in columns), sql.Identifier(*table)
+    statement = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(
+        sql.SQL(", ").join(sql.Identifier(column.name) for column in columns),
+        sql.Identifier(*table),
+        sql.SQL("") if limit is None else sql.SQL(" LIMIT {}").format(sql.Literal(limit)),
     )
     with connection.cursor().copy(statement) as copy:
         yield from copied_rows((bytes(block) for block in copy), len(columns))
@@ -142,17 +166,22 @@ def _write_parts(
 
 
 def _write_part(part: list[list[bytes | None]], columns: Sequence[Column], files: SlotFiles, number: int) -> int:
-    arrays = [array(column, values) for column, values in zip(columns, zip(*part, strict=True), strict=True)]
-    schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
+    rows = _batch(part, columns)
     path = files.part(number)
     try:
         with open(path, "wb") as file:
-            pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd")
+            pq.write_table(pa.Table.from_batches([rows]), file, compression="zstd")
             file.flush()
             sync_file(file.fileno())
     except OSError as error:
         raise StorageFault(str(path), error) from error
     return len(part)
+
+
+def _batch(part: list[list[bytes | None]], columns: Sequence[Column]) -> pa.RecordBatch:
+    arrays = [array(column, values) for column, values in zip(columns, zip(*part, strict=True), strict=True)]
+    schema = pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])
+    return pa.record_batch(arrays, schema=schema)
 
 
 def read_part(path: str, rows_max: int) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition as Partition
 from moldau.client.cluster import Cluster
+from moldau.pipelines.cases.changes import staged_changes
 from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
 from moldau.pipelines.cases.files import (
     BadCase,
@@ -43,6 +44,7 @@ from moldau.pipelines.running.state_directory import StateDirectory
 from moldau.pipelines.running.stop_request import Stop
 from moldau.pipelines.spec import (
     ConsoleSink,
+    DatabaseSource,
     FileSource,
     Pipeline,
     Sink,
@@ -125,6 +127,8 @@ def _source(source: Source, case: Case, new_paths: Mapping[str, str], temporary:
     input_file = case.inputs.get(source.name)
     if isinstance(source, TopicSource):
         return replace(source, start="earliest")
+    if isinstance(source, DatabaseSource):
+        return staged_changes(source, input_file, temporary / "changes" / source.name)
     if input_file is None:
         is_table = isinstance(source, TableSource)
         return replace(source, path=new_paths.get(source.path, source.path)) if is_table else source

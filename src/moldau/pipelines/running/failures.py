@@ -47,7 +47,7 @@ RETRIABLE: Final = re.compile(
     re.IGNORECASE,
 )
 LASTING: Final = re.compile(
-    r"\b(?:starting|ending)(?:Offsets|Timestamp)|\bDataLoss\b|\btable needs the package\b"
+    r"\b(?:starting|ending)(?:Offsets|Timestamp)|\bDataLoss\b|\bChanges(?:Refused|Lost)\b|\btable needs the package\b"
     r"|\bThere is no (?:topic|partition)\b|\bUnusableProperty\b|_AUTHORIZATION_FAILED\b"
     r"|\bSASL_AUTHENTICATION_FAILED\b|\bINVALID_TRANSACTION_TIMEOUT\b|\bAnalysisException\b|\[(?:UNRESOLVED|DATATYPE_MISMATCH|DIVIDE_BY_ZERO"
     r"|CAST_INVALID_INPUT|CAST_OVERFLOW|ARITHMETIC_OVERFLOW|MALFORMED_RECORD_IN_PARSING|STATE_STORE"
@@ -55,6 +55,7 @@ LASTING: Final = re.compile(
     r"|STREAMING_STATEFUL_OPERATOR|STREAM_FAILED_CHECKPOINT|UNSUPPORTED|CONCURRENT_STREAM_LOG_UPDATE)"
 )
 NAMES_LEFT_OUT: Final = {
+    "ChangesError", "ChangesLost", "ChangesRefused", "TableChanged",
     "DataLoss", "KafkaError", "Unreachable", "PipelineError", "StreamingQueryException", "SparkException",
     "AnalysisException", "SparkClassNotFoundException", "SparkRuntimeException",
 }  # fmt: skip

@@ -218,7 +218,9 @@ def _jobs(
     activate(spark)
 
     def compile_flows(reload_steps: bool) -> Compiled:
-        return compile_pipeline(pipeline, spark, options.mode, options.over, reload_steps=reload_steps)
+        return compile_pipeline(
+            pipeline, spark, options.mode, options.over, reload_steps=reload_steps, state=directory.path.absolute()
+        )
 
     return jobs(compile_flows, directory, options.mode, chosen)
 
