@@ -139,8 +139,8 @@ class PostgreSQL:
 def postgresql(folder: Path, **settings: str) -> Iterator[PostgreSQL]:
     """Run a server in a new directory below `folder`; `settings` are those of postgresql.conf.
 
-    As root, in a directory of its own: the server runs as another user, and each pytest of the machine closes the parent
-    of all its directories to others when it starts.
+    As root, in a directory of its own: the server runs as another user, and each pytest of the machine closes the
+    parent of its directories to others when it starts.
     """
     own = folder / "postgresql" if os.geteuid() else Path(tempfile.mkdtemp(prefix="moldau-postgresql-"))
     own.mkdir(exist_ok=True)

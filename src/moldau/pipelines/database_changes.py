@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from moldau.databases.changes.address import Address, Kind
-from moldau.databases.changes.columns import Column
-from moldau.databases.changes.options import ROWS_MAX, ChangeOptions
-from moldau.databases.changes.tables import parse_table
 from moldau.pipelines.spec import DatabaseSource, Pipeline
+
+if TYPE_CHECKING:
+    from moldau.databases.changes.columns import Column
+    from moldau.databases.changes.options import ChangeOptions
 
 DATABASES: Final = "databases"
 """In the state directory: the files of the streams (databases/changes/slot_files.py)."""
@@ -28,13 +29,17 @@ def address_of(source: DatabaseSource) -> Address:
 
 
 def table_of(source: DatabaseSource) -> tuple[str, str]:
-    return parse_table(source.table)
+    """Return schema and name."""
+    schema, _, name = source.table.rpartition(".")
+    return schema, name
 
 
 def change_options(
     pipeline: Pipeline, source: DatabaseSource, columns: Sequence[Column] = (), state: Path | None = None
 ) -> ChangeOptions:
     """Return the options of a stream. Without the state directory it can be planned, but not started."""
+    from moldau.databases.changes.options import ROWS_MAX, ChangeOptions  # they import pyarrow
+
     return ChangeOptions(
         address=address_of(source),
         table=table_of(source),

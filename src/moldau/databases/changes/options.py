@@ -45,7 +45,7 @@ class ChangeOptions:
 
     @property
     def shown_table(self) -> str:
-        return ".".join(self.table)
+        return ".".join(filter(None, self.table))
 
     @property
     def files(self) -> Path:

@@ -160,6 +160,8 @@ def _write_parts(
                 raise Cancelled
             counts.append(_write_part(part, columns, files, len(counts)))
             part, size = [], 0
+    if is_cancelled():
+        raise Cancelled
     if part:
         counts.append(_write_part(part, columns, files, len(counts)))
     return counts

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from moldau.databases.changes.errors import ChangesError
+from moldau.databases.changes.growing import GrowingPiece, GrowingStream, read_growing, read_present
 from moldau.databases.changes.offsets import Offset
 from moldau.databases.changes.options import ChangeOptions, read_options
 from moldau.databases.changes.reading import Piece, read_piece, read_present_rows
@@ -50,6 +51,8 @@ class ChangesSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
             options = self._options()
+            if options.growing is not None:
+                return GrowingStreamReader(options)
             _ = options.files
             return ChangesStreamReader(options)
         except ValueError as error:
@@ -67,7 +70,7 @@ def spark_schema(options: ChangeOptions) -> StructType:
 
 
 class PiecePartition(InputPartition):
-    def __init__(self, piece: Piece) -> None:
+    def __init__(self, piece: Piece | GrowingPiece) -> None:
         super().__init__(None)
         self.piece = piece
 
@@ -83,7 +86,8 @@ class PresentRowsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with untraced(ChangesError):
-            yield from read_present_rows(self._options)
+            is_sqlite = self._options.address.kind == "sqlite"
+            yield from read_present(self._options) if is_sqlite else read_present_rows(self._options)
 
 
 class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -122,9 +126,41 @@ class ChangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, PiecePartition)
+        assert not isinstance(partition.piece, GrowingPiece)
         with untraced(ChangesError):
             yield from read_piece(self._options, partition.piece)
 
     def stop(self) -> None:
         if self._stream is not None:
             self._stream.close()
+
+
+class GrowingStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The same for a column that grows."""
+
+    def __init__(self, options: ChangeOptions) -> None:
+        self._options = options
+        self._stream = GrowingStream(options)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._stream.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.rows_max)
+
+    @untraced(ValueError, ChangesError)
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        return self._stream.next_end(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+
+    @untraced(ValueError, ChangesError)
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._stream.fix_target()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [PiecePartition(piece) for piece in self._stream.pieces(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, PiecePartition)
+        assert isinstance(partition.piece, GrowingPiece)
+        with untraced(ChangesError):
+            yield from read_growing(self._options, partition.piece)

@@ -48,6 +48,7 @@ SCAN_SHARE: Final = 4.0
 point, however much of it is of other tables."""
 HEARTBEAT_S: Final = 5.0
 """How often the slot is moved over a log without changes of the table."""
+CANCEL_S: Final = 2.0
 UNREACHABLE_S: Final = 120.0
 """For so long a database that does not answer counts as one without changes."""
 
@@ -121,6 +122,7 @@ class ChangeStream:
     def close(self) -> None:
         if self._copying is not None:
             self._copying.cancel()
+            self._copying = None
         self._disconnect()
         if self._lock is not None:
             os.close(self._lock)
@@ -256,7 +258,11 @@ class _Copying:
         return self._manifest
 
     def cancel(self) -> None:
+        """End it soon; a slot that it has made is dropped, now or as an orphan."""
         self._is_cancelled.set()
+        if self.wait(CANCEL_S) and self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
 
     def _run(self) -> None:
         try:

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField, StructType
 from moldau import __version__
 from moldau.databases.changes import columns as column_types
 from moldau.databases.changes.errors import ChangesError
+from moldau.databases.changes.growing import sqlite_columns
 from moldau.databases.changes.rows import CHANGE_COLUMNS
 from moldau.databases.changes.source import FORMAT, ChangesSource, spark_schema
 from moldau.databases.changes.tables import look_up_columns
@@ -51,6 +52,8 @@ def _columns(source: DatabaseSource, path: str, state: Path | None) -> tuple[col
     if declared and source.key:
         return declared
     try:
+        if source.growing is not None:
+            return declared or sqlite_columns(address_of(source), table_of(source)[1], source.key)
         directory = None if state is None else files_of(source, state)
         return look_up_columns(address_of(source), table_of(source), directory, declared)
     except (ChangesError, ConnectionError) as error:

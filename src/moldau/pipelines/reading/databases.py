@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import Final, get_args
+from urllib.parse import quote
 
 from moldau.databases.changes.address import Address, parse_address
+from moldau.pipelines.reading.paths import Folder
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.yaml_tree import MappingNode
 from moldau.pipelines.spec import DatabaseSource, Truncation
@@ -18,14 +20,14 @@ _OF_TOPICS: Final = (
 _SYNONYMS: Final = {"keys": "key", "primary_key": "key", "url": "database"}
 
 
-def database_source(name: str, section: Section) -> DatabaseSource:
+def database_source(name: str, section: Section, folder: Folder) -> DatabaseSource:
     address = _address(section)
     table = _table(section, address)
     growing = _changes(section, address)
     source = DatabaseSource(
         name=name,
         place=section.place,
-        url=address.url,
+        url=f"sqlite:///{quote(folder.resolve(address.path))}" if address.kind == "sqlite" else address.url,
         table=table,
         schema=section.text("schema"),
         key=section.texts("key"),

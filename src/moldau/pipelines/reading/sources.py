@@ -60,7 +60,7 @@ _EARLIEST, _LATEST = -2, -1
 def read_source(name: str, section: Section, folder: Folder, connector: Connector) -> Source | None:
     """Read one source. Return None if its kind is unclear."""
     if section.has("database"):  # its `table` is the table in the database
-        return database_source(name, section)
+        return database_source(name, section, folder)
     kind = section.only_one_of(KINDS, "where does it read from?", (*OTHER_KEYS, *DATABASE_KEYS), SYNONYMS)
     if kind is None:
         return None
