@@ -14,10 +14,18 @@ from typing import Final
 
 from moldau.base.errors import StorageFault
 from moldau.databases.changes.errors import ChangesError
-from moldau.databases.changes.postgresql import SlotState, connect, slot_state
+from moldau.databases.changes.postgresql import SlotState, check_server, connect, read_table, slot_state
 from moldau.databases.changes.slot_files import slots_of
 from moldau.databases.changes.stream import drop_orphans
-from moldau.pipelines.database_changes import DATABASES, address_of, change_options, database_sources, files_of
+from moldau.pipelines.database_changes import (
+    DATABASES,
+    address_of,
+    change_options,
+    database_sources,
+    files_of,
+    table_of,
+)
+from moldau.pipelines.problems import Problem
 from moldau.pipelines.spec import DatabaseSource, Pipeline
 
 LOOK_EVERY_S: Final = 10.0
@@ -57,6 +65,20 @@ def _removed_sources(pipeline: Pipeline, state: Path) -> Iterator[str]:
 def _logged(pipeline: Pipeline) -> Iterator[DatabaseSource]:
     """Yield the sources whose databases keep a log for them."""
     return (source for source in database_sources(pipeline) if source.growing is None)
+
+
+def why_unreadable(pipeline: Pipeline, source: DatabaseSource) -> list[Problem]:
+    """Return a warning if the changes of the table cannot be read. Raises ConnectionError if the database does not
+    answer."""
+    address = address_of(source)
+    try:
+        with closing(connect(address, "moldau validate")) as connection:
+            check_server(connection, address)
+            read_table(connection, address, *table_of(source))
+    except ChangesError as error:
+        place = pipeline.place_of(f"sources.{source.name}.database")
+        return [Problem(f"source '{source.name}': {error}", place, None, "warning")]
+    return []
 
 
 def slot_states(pipeline: Pipeline, state: Path) -> dict[str, tuple[str, SlotState]]:

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from moldau.pipelines.database_changes import DATABASES, database_sources
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
 from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.bad_records import BadRecords, Fate, fate_in_run, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
-from moldau.pipelines.running.database_watch import DatabaseWatch, drop_unused_slots
 from moldau.pipelines.running.display import Display
 from moldau.pipelines.running.fresh_start import (
     Decide,
@@ -124,7 +124,7 @@ def launch(
             for line in [*changed, *fresh_start.perform(directory, pipeline)]:
                 display.say(line)
             directory.finish_removals()
-            for line in drop_unused_slots(pipeline, directory.path):
+            for line in _drop_unused_slots(pipeline, directory):
                 display.say(line)
             identity.record(directory, pipeline.name, chosen, lambda: uuid.uuid4().hex)
         bad_records = BadRecords(rules(pipeline, options.fate), set())
@@ -253,7 +253,19 @@ def _broker(pipeline: Pipeline, display: Display, is_batch: bool) -> AbstractCon
 
 
 def _slots(pipeline: Pipeline, directory: StateDirectory, is_batch: bool) -> AbstractContextManager[Slots]:
-    return nullcontext(NoSlots()) if is_batch else DatabaseWatch(pipeline, directory.path)
+    if is_batch or not any(database_sources(pipeline)):
+        return nullcontext(NoSlots())
+    from moldau.pipelines.running.database_watch import DatabaseWatch
+
+    return DatabaseWatch(pipeline, directory.path)
+
+
+def _drop_unused_slots(pipeline: Pipeline, directory: StateDirectory) -> list[str]:
+    if not (directory.path / DATABASES).is_dir():
+        return []
+    from moldau.pipelines.running.database_watch import drop_unused_slots
+
+    return drop_unused_slots(pipeline, directory.path)
 
 
 def _quiet() -> AbstractContextManager[None]:
