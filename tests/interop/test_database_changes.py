@@ -359,6 +359,25 @@ def test_tables_without_a_key(server: PostgreSQL, tmp_path: Path) -> None:
     query.stream.close()
 
 
+def test_a_publication_with_other_tables(server: PostgreSQL, tmp_path: Path) -> None:
+    make_table(server, 1)
+    server.query("DROP TABLE IF EXISTS others; CREATE TABLE others (id bigint PRIMARY KEY, version text, more text)")
+    server.query("CREATE PUBLICATION ours FOR TABLE orders, others")
+    query = ChangesQuery(options_for(server, tmp_path, published_as="ours"), tmp_path)
+    query.run_until(lambda: bool(query.output))
+    server.query("INSERT INTO others VALUES (1, 'x', 'y'); TRUNCATE others; UPDATE orders SET version = 1")
+    query.finish()
+    check_exactly_once(query.rows, {-1: 1})
+    server.query("ALTER TABLE orders RENAME TO renamed")
+    server.query("UPDATE renamed SET version = 2")
+    with pytest.raises(ChangesRefused, match=r"has no table public\.orders"):
+        query.finish()
+    server.query("ALTER TABLE renamed RENAME TO orders")
+    query.finish()
+    check_exactly_once(query.rows, {-1: 2})
+    query.stream.close()
+
+
 def test_a_slot_that_is_gone(server: PostgreSQL, tmp_path: Path) -> None:
     make_table(server, 1)
     query = ChangesQuery(options_for(server, tmp_path), tmp_path)

@@ -193,6 +193,8 @@ class DatabaseSource:
     max_per_trigger: int | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The password, under names that say so: as it is, and as it is written in the URL."""
+    staged: FileSource | None = None
+    """In a test case, the files with its changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

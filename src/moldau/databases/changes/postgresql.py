@@ -140,7 +140,7 @@ _COLUMNS: Final = """
         FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.oid WHERE t.typtype = 'd'
     )
     SELECT a.attname, a.atttypid, b.oid, b.modifier,
-           %(identity)s <> 'n' AND coalesce(a.attnum = ANY (SELECT unnest(columns) FROM identity), false)
+           coalesce(a.attnum = ANY (SELECT unnest(columns) FROM identity), false)
     FROM pg_catalog.pg_attribute a
     JOIN base b ON b.attnum = a.attnum
     JOIN pg_catalog.pg_type t ON t.oid = b.oid AND t.typtype <> 'd'
@@ -161,6 +161,11 @@ def read_table(connection: psycopg.Connection[Any], address: Address, schema: st
         raise ChangesRefused(f"{schema}.{name} is not an ordinary table: the log has no changes of it")
     columns = tuple(Column(row[0], spark_type(row[2], row[3]), row[1], bool(row[4])) for row in rows)
     table = Table(int(oid), schema, name, identity, columns)
+    if identity == "n":
+        raise ChangesRefused(
+            f"table {table.shown} has REPLICA IDENTITY NOTHING, so the log does not say which row was changed or"
+            f" deleted; ALTER TABLE {table.shown} REPLICA IDENTITY DEFAULT"
+        )
     if not table.has_key and identity != "f":
         raise ChangesRefused(
             f"table {table.shown} has no primary key, so the log does not say which row was changed or deleted; give it"

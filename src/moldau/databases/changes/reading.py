@@ -5,6 +5,7 @@ Workers are used for many batches, so connections are kept, one for each databas
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from moldau.databases.changes.options import ChangeOptions
 from moldau.databases.changes.postgresql import check_slot, connect, read_changes, translated
 from moldau.databases.changes.rows import ROWS_MAX, Bounds, ChangeRows, snapshot_batch
 from moldau.databases.changes.snapshot import present_rows, read_part
-from moldau.databases.changes.tables import check_relation
+from moldau.databases.changes.tables import is_read
 from moldau.databases.changes.visibility import parse_snapshot
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ _connections: dict[str, psycopg.Connection[Any]] = {}
 """Idle connections of this process, by URL."""
 
 
+@atexit.register
+def _close_idle() -> None:
+    for connection in _connections.values():
+        connection.close()
+
+
 def read_piece(options: ChangeOptions, piece: Piece) -> Iterator[pa.RecordBatch]:
     if isinstance(piece, PartPiece):
         first = piece.first_row
@@ -59,8 +66,9 @@ def read_piece(options: ChangeOptions, piece: Piece) -> Iterator[pa.RecordBatch]
     snapshot = None if piece.start.snapshot is None else parse_snapshot(piece.start.snapshot)
     bounds = Bounds(start=piece.start.lsn, end=piece.end.lsn, snapshot=snapshot, until=piece.start.until)
     rows = ChangeRows(options.columns, options.shown_table, bounds, options.truncation)
+    rows.is_read = partial(is_read, options.address, options.table)
     if not options.is_declared:
-        rows.check = partial(check_relation, columns=options.columns, address=options.address, source=options.files)
+        rows.is_read = partial(is_read, options.address, options.table, columns=options.columns, source=options.files)
     slot = piece.start.slot
     assert slot is not None, "changes come after the snapshot, which has a slot"
     connection = _connected(options, slot)

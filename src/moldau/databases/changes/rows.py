@@ -110,9 +110,12 @@ class ChangeRows:
     """For messages."""
     bounds: Bounds
     truncation: Truncation = "fail"
-    check: Callable[[Relation], None] = lambda relation: None
-    """Called when the log describes the table; raises TableChanged if the stream should have other columns."""
+    is_read: Callable[[Relation], bool] = lambda relation: True
+    """Called when the log describes a table: returns whether it is that of the stream, as a publication may have more.
+    Raises TableChanged if the stream should have other columns."""
     _layouts: dict[int, _Layout] = field(default_factory=dict)
+    _ignored: set[int] = field(default_factory=set)
+    """The relations that are other tables."""
     _begin: Begin | None = None
     _is_ours: bool = False
     _index: int = 0
@@ -138,6 +141,8 @@ class ChangeRows:
                 raise MalformedData("the database sent a change outside of a transaction")
             return
         message = decode(data)
+        if isinstance(message, Insert | Update | Delete) and message.relation in self._ignored:
+            return
         if isinstance(message, Insert):
             self._bytes += len(data)
             self._append("c", self._arranged(message.new, self._layout(message.relation), None), None)
@@ -161,10 +166,12 @@ class ChangeRows:
         elif isinstance(message, Relation):
             self._add_relation(message)
         elif isinstance(message, Truncate):
-            self._truncate()
+            self._truncate(message)
 
     def _add_relation(self, relation: Relation) -> None:
-        self.check(relation)
+        if not self.is_read(relation):
+            self._ignored.add(relation.id)
+            return
         names = {column.name: place for place, column in enumerate(relation.columns)}
         places = [names.get(column.name) for column in self.columns]
         keys = [place for place, column in enumerate(self.columns) if column.is_key]
@@ -219,7 +226,9 @@ class ChangeRows:
                 f" ALTER TABLE {self.table} REPLICA IDENTITY DEFAULT, then begin again with --fresh"
             )
 
-    def _truncate(self) -> None:
+    def _truncate(self, message: Truncate) -> None:
+        if self._ignored.issuperset(message.relations):
+            return
         if self.truncation == "fail":
             begin = self._begin
             assert begin is not None, "outside of a transaction it is refused"

@@ -71,8 +71,26 @@ def look_up_columns(
     return columns
 
 
-def check_relation(relation: Relation, columns: Sequence[Column], address: Address, source: Path) -> None:
-    """Raise TableChanged if the stream should have other columns than it has."""
+def is_read(
+    address: Address,
+    table: tuple[str, str],
+    relation: Relation,
+    columns: Sequence[Column] | None = None,
+    source: Path | None = None,
+) -> bool:
+    """Return whether the relation is the table of the stream. Raises ChangesRefused if the table has another name now.
+    With `columns`, raise TableChanged if the stream should have others."""
+    if (relation.schema, relation.name) != table:
+        with closing(connect(address)) as connection:
+            if read_table(connection, address, *table).oid != relation.id:
+                return False
+        return True  # renamed, and renamed again
+    if columns is not None and source is not None:
+        _check_columns(relation, columns, address, source)
+    return True
+
+
+def _check_columns(relation: Relation, columns: Sequence[Column], address: Address, source: Path) -> None:
     now = {column.name: column for column in columns}
     unknown = [column for column in relation.columns if column.name not in now]
     retyped = [

@@ -128,7 +128,7 @@ def _source(source: Source, case: Case, new_paths: Mapping[str, str], temporary:
     if isinstance(source, TopicSource):
         return replace(source, start="earliest")
     if isinstance(source, DatabaseSource):
-        return staged_changes(source, input_file, temporary / "changes" / source.name)
+        return replace(source, staged=staged_changes(source, input_file, temporary / "changes" / source.name))
     if input_file is None:
         is_table = isinstance(source, TableSource)
         return replace(source, path=new_paths.get(source.path, source.path)) if is_table else source

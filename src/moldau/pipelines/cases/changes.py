@@ -37,10 +37,7 @@ def staged_changes(source: DatabaseSource, input_file: Path | None, folder: Path
         f"{source.schema}, _op string, _before struct<{source.schema}>, _lsn bigint, _index bigint, _ts_ms bigint,"
         " _xid bigint, _key string"
     )
-    return FileSource(
-        name=source.name, place=source.place, path=str(folder), format="json", schema=schema, watch=True,
-        watermark=source.watermark, deduplicate=source.deduplicate,
-    )  # fmt: skip
+    return FileSource(name=source.name, place=source.place, path=str(folder), format="json", schema=schema, watch=True)
 
 
 def _rows(source: DatabaseSource, file: Path) -> Iterator[dict[str, Any]]:

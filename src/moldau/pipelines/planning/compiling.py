@@ -168,6 +168,8 @@ class _Compilation:
             raise InvalidSetting(f"{path}.schema", str(error), error.hint, column=error.column) from error
 
     def _database_changes(self, source: DatabaseSource) -> DataFrame:
+        if source.staged is not None:
+            return sources.static_or_watched(self.session, source.staged, self._mode)
         is_sample = self._mode is Mode.BATCH and self._records is not None
         limit = ROWS_OF_SAMPLE if is_sample else None
         is_stream = self._mode is not Mode.BATCH

@@ -64,7 +64,7 @@ def _removed_sources(pipeline: Pipeline, state: Path) -> Iterator[str]:
 
 def _logged(pipeline: Pipeline) -> Iterator[DatabaseSource]:
     """Yield the sources whose databases keep a log for them."""
-    return (source for source in database_sources(pipeline) if source.growing is None)
+    return (source for source in database_sources(pipeline) if source.growing is None and source.staged is None)
 
 
 def why_unreadable(pipeline: Pipeline, source: DatabaseSource) -> list[Problem]:
