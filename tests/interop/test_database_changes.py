@@ -14,7 +14,7 @@ from random import Random
 
 import psycopg
 import pytest
-from changes_query import (
+from harness.changes_query import (
     ChangesQuery,
     Crash,
     Row,

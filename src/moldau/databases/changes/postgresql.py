@@ -74,7 +74,9 @@ class SlotState:
     is_active: bool
 
 
-def connect(address: Address, application: str = "moldau") -> psycopg.Connection[tuple[Any, ...]]:
+def connect(
+    address: Address, application: str = "moldau", timeout_s: int = CONNECT_TIMEOUT_S
+) -> psycopg.Connection[tuple[Any, ...]]:
     """Return a connection in autocommit mode. Raises ConnectionError or ChangesRefused."""
     try:
         import psycopg
@@ -83,7 +85,7 @@ def connect(address: Address, application: str = "moldau") -> psycopg.Connection
     options: dict[str, Any] = {} if address.password is None else {"password": address.password}
     try:
         connection = psycopg.connect(
-            address.url, autocommit=True, application_name=application, connect_timeout=CONNECT_TIMEOUT_S,
+            address.url, autocommit=True, application_name=application, connect_timeout=timeout_s,
             keepalives_idle=30, keepalives_interval=10, keepalives_count=3, tcp_user_timeout=60_000, **options,
         )  # fmt: skip
     except psycopg.OperationalError as error:

@@ -29,6 +29,7 @@ from moldau.pipelines.problems import Problem
 from moldau.pipelines.spec import DatabaseSource, Pipeline
 
 LOOK_EVERY_S: Final = 10.0
+STATUS_TIMEOUT_S: Final = 3
 MUCH_BYTES: Final = 1 << 30
 """So much retained log is worth a warning; the next is at twice as much."""
 LITTLE_LEFT_BYTES: Final = 1 << 30
@@ -89,7 +90,7 @@ def slot_states(pipeline: Pipeline, state: Path) -> dict[str, tuple[str, SlotSta
         if not slots:
             continue
         try:
-            with closing(connect(address, "moldau status")) as connection:
+            with closing(connect(address, "moldau status", STATUS_TIMEOUT_S)) as connection:
                 for files in slots:
                     if (one := slot_state(connection, address, files.slot)) is not None:
                         found[files.slot] = (address.shown, one)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,8 @@ from random import Random
 from typing import Any
 
 import psycopg
-from harness.postgresql import PostgreSQL
 
+from harness.postgresql import PostgreSQL
 from moldau.databases.changes.address import parse_address
 from moldau.databases.changes.offsets import Offset
 from moldau.databases.changes.options import ChangeOptions, read_options
@@ -124,10 +124,15 @@ class ChangesQuery:
 
 
 def check_exactly_once(rows: list[Row], table: Mapping[int, int]) -> None:
-    """Check that each key's changes are there once and in order, and end at the table: {id: version}."""
-    now: dict[int, int] = {}
+    """Check that the changes are in the order of their commits, and check_versions."""
     order = [(row["_lsn"], row["_index"]) for row in rows if row["_op"] != "r"]
     assert order == sorted(set(order)), "changes are not in the order of their commits, or are repeated"
+    check_versions(rows, table)
+
+
+def check_versions(rows: Iterable[Row], table: Mapping[int, int]) -> None:
+    """Check that each key's changes are there once and in order, and end at the table: {id: version}."""
+    now: dict[int, int] = {}
     for row in rows:
         key, version, op = row["id"], row["version"], row["_op"]
         if op in ("r", "c"):
@@ -147,8 +152,8 @@ def check_exactly_once(rows: list[Row], table: Mapping[int, int]) -> None:
 class Writers:
     """Threads that insert, update and delete rows in transactions of random length, some of which roll back."""
 
-    def __init__(self, server: PostgreSQL, count: int, seed: int) -> None:
-        self._server, self._stop = server, threading.Event()
+    def __init__(self, server: PostgreSQL, count: int, seed: int, pause_s: float = 0.01) -> None:
+        self._server, self._stop, self._pause_s = server, threading.Event(), pause_s
         self.transactions = 0
         self.failures: list[BaseException] = []
         self._threads = [
@@ -192,7 +197,7 @@ class Writers:
             connection.commit()
         self.transactions += 1
         if random.random() < 0.5:
-            self._stop.wait(random.random() * 0.01)
+            self._stop.wait(random.random() * self._pause_s)
 
 
 def change(connection: psycopg.Connection[Any], key: int, random: Random) -> None:
