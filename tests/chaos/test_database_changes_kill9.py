@@ -23,7 +23,7 @@ LIFE_S = (30.0, 60.0)
 SPEC = """
 name: chaos
 sources:
-  orders: {{database: "{url}", table: orders, changes: true, max_per_trigger: 500}}
+  orders: {{database: "{url}", table: orders, changes: true, max_per_trigger: 5000}}
 sinks:
   - {{from: orders, topic: changes, format: debezium}}
 """

@@ -125,6 +125,7 @@ def test_server_killed_in_the_middle(server: PostgreSQL, tmp_path: Path) -> None
 def test_a_commit_that_is_not_visible_yet_is_not_lost(server: PostgreSQL, tmp_path: Path) -> None:
     """A transaction that waits for a standby is in the log, but in no snapshot."""
     make_table(server, 1)
+    server.query("CREATE PUBLICATION moldau_shop_orders FOR TABLE orders")  # its commit would wait for the standby
     is_over = threading.Event()
 
     def insert() -> None:
@@ -147,6 +148,52 @@ def test_a_commit_that_is_not_visible_yet_is_not_lost(server: PostgreSQL, tmp_pa
     query.run_until(lambda: bool(query.output))
     query.finish()
     check_exactly_once(query.rows, table_now(server))
+    query.stream.close()
+
+
+def test_a_commit_in_the_log_before_the_slot_and_not_visible_after_it(server: PostgreSQL, tmp_path: Path) -> None:
+    """The slot's creation waits for those that ran when it began (10) and when that had ended (11). Meanwhile 12 begins
+    and writes its commit into the log, which the slot does not have, and waits for a standby."""
+    make_table(server, 1)
+    server.query("CREATE PUBLICATION moldau_shop_orders FOR TABLE orders")  # its commit would wait for the standby
+    query = ChangesQuery(options_for(server, tmp_path), tmp_path)
+
+    def insert(key: int) -> None:
+        with psycopg.connect(server.url, application_name=f"insert {key}") as connection:
+            connection.execute("INSERT INTO orders VALUES (%s, 0, '')", (key,))
+
+    def waits_for_standby(key: int) -> Callable[[], bool]:
+        waits = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND wait_event = 'SyncRep'"
+        return lambda: bool(server.query(waits, f"insert {key}"))
+
+    def slot_waits_for(condition: str) -> Callable[[], bool]:
+        waits = f"SELECT pid FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted AND {condition}"
+        return lambda: bool(server.query(waits))
+
+    inserting = [threading.Thread(target=insert, args=(key,), daemon=True) for key in (11, 12)]
+    with _synchronous_standby_names(server, "nobody"):
+        with psycopg.connect(server.url) as first:
+            first.execute("SET synchronous_commit = local")
+            first.execute("INSERT INTO orders VALUES (10, 0, '')")
+            (xid,) = first.execute("SELECT pg_current_xact_id()::text::bigint").fetchone() or (0,)
+            assert not query.step()
+            wait_until(slot_waits_for(f"transactionid::text::bigint = {xid}"), "the slot waits for the first")
+            inserting[0].start()
+            wait_until(waits_for_standby(11), "the second waits for the standby")
+        wait_until(slot_waits_for(f"transactionid::text::bigint > {xid}"), "the slot waits for the second")
+        inserting[1].start()
+        wait_until(waits_for_standby(12), "the third waits for the standby")
+        server.query("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'insert 11'")
+        wait_until(
+            lambda: server.query("SELECT confirmed_flush_lsn IS NOT NULL FROM pg_replication_slots") == [(True,)],
+            "the slot is made",
+        )
+        assert not query.step(), "the snapshot waits for the third"
+    for thread in inserting:
+        thread.join()
+    query.run_until(lambda: bool(query.output))
+    query.finish()
+    check_exactly_once(query.rows, {-1: 0, 10: 0, 11: 0, 12: 0})
     query.stream.close()
 
 
