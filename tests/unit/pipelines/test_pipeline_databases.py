@@ -16,6 +16,7 @@ from moldau.pipelines.drawing.graph import graph
 from moldau.pipelines.problems import InvalidPipeline, render
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.running.database_watch import warnings_of
+from moldau.pipelines.running.failures import Kind, failure_of
 from moldau.pipelines.running.identity import of_pipeline
 from moldau.pipelines.spec import DatabaseSource, Pipeline
 
@@ -119,3 +120,19 @@ def test_warnings_about_slots() -> None:
     assert line.endswith("gives up the slot after 300 MiB more (max_slot_wal_keep_size)")
     (line,) = warnings_of(state(5 << 20, "lost"), told)
     assert "has dropped what was not read yet" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("moldau.databases.changes.errors.ChangesLost", Kind.LASTING),
+        ("moldau.databases.changes.errors.ChangesRefused", Kind.LASTING),
+        ("moldau.databases.changes.errors.TableChanged", Kind.UNKNOWN),
+        ("ConnectionError", Kind.RETRIABLE),
+    ],
+)
+def test_what_a_run_does_about_errors(name: str, kind: Kind) -> None:
+    """A query whose failure is unknown is planned again: then it has the new columns."""
+    failure = failure_of(f"Failed when reading Python data source moldau-changes: {name}: table t has a new column x")
+    assert failure.kind is kind
+    assert failure.message.endswith("table t has a new column x")
