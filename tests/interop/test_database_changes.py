@@ -28,9 +28,10 @@ from harness.depth import deep
 from harness.patience import wait_until
 from harness.postgresql import PostgreSQL, postgresql, why_none
 
+from moldau.databases.changes import postgresql as database
 from moldau.databases.changes import stream
 from moldau.databases.changes.address import parse_address
-from moldau.databases.changes.errors import ChangesLost, ChangesRefused, TableChanged
+from moldau.databases.changes.errors import ChangesError, ChangesLost, ChangesRefused, TableChanged
 from moldau.databases.changes.postgresql import connect, read_table, wait_for_open_transactions
 from moldau.databases.changes.reading import read_present_rows
 from moldau.databases.changes.stream import drop_orphans
@@ -231,6 +232,21 @@ def test_the_snapshot_waits_for_transactions_above_the_barrier_of_its_list(serve
         open_one.commit()
     waiting.join()
     assert done.is_set()
+
+
+def test_a_transaction_that_stays_open_is_named(
+    server: PostgreSQL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "OPEN_TRANSACTIONS_S", 0.5)
+    make_table(server, 1)
+    query = ChangesQuery(options_for(server, tmp_path), tmp_path)
+    with psycopg.connect(server.url) as open_one:
+        (xid,) = open_one.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",)
+        with pytest.raises(ChangesError, match=f"transaction {xid} has been open for"):
+            query.run_until(lambda: False)
+    query.run_until(lambda: bool(query.output))
+    check_exactly_once(query.rows, {-1: 0})
+    query.stream.close()
 
 
 def test_orphans_are_dropped_and_slots_in_use_are_not(server: PostgreSQL, tmp_path: Path) -> None:

@@ -229,10 +229,19 @@ def ensure_publication(connection: psycopg.Connection[Any], address: Address, na
 
 def create_slot(connection: psycopg.Connection[Any], address: Address, slot: str) -> int:
     """Create a slot and return from where on it has all transactions. Waits for those that are open."""
+    import psycopg
+
     with translated(address):
-        created = connection.execute(
-            "SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,)
-        ).fetchone()
+        connection.execute(f"SET statement_timeout = {round(OPEN_TRANSACTIONS_S * 1000)}")
+        try:
+            created = connection.execute(
+                "SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,)
+            ).fetchone()
+        except psycopg.errors.QueryCanceled:
+            raise _open_for_too_long(address, _oldest_open(connection)) from None
+        finally:
+            if not connection.broken:
+                connection.execute("SET statement_timeout = 0")
     return parse_lsn(_first(created))
 
 
@@ -396,12 +405,15 @@ def wait_for_open_transactions(connection: psycopg.Connection[Any], address: Add
         barrier = int(_first(connection.execute("SELECT pg_catalog.pg_current_xact_id()::text").fetchone()))
         while (oldest := _oldest_open(connection)) <= barrier:
             if time.monotonic() > deadline:
-                raise ChangesError(
-                    f"database {address.shown}: transaction {oldest} has been open for {OPEN_TRANSACTIONS_S:.0f} s, and"
-                    " the table can be read only after its end; pg_stat_activity (backend_xid) and pg_prepared_xacts"
-                    " say whose it is"
-                )
+                raise _open_for_too_long(address, oldest)
             time.sleep(POLL_S)
+
+
+def _open_for_too_long(address: Address, xid: int) -> ChangesError:
+    return ChangesError(
+        f"database {address.shown}: transaction {xid} has been open for {OPEN_TRANSACTIONS_S:.0f} s, and the table can"
+        " be read only after its end; pg_stat_activity (backend_xid) and pg_prepared_xacts say whose it is"
+    )
 
 
 def _oldest_open(connection: psycopg.Connection[Any]) -> int:
