@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,9 +71,6 @@ class PostgreSQL:
         self._as_user = "postgres" if os.geteuid() == 0 else None
         self.port = _free_port()
         if self._as_user is not None:
-            for parent in folder.parents:
-                if parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 0o001:
-                    parent.chmod(parent.stat().st_mode | 0o011)  # pytest's directories are closed to others
             shutil.chown(folder, self._as_user)
         secret = folder / "password"
         secret.write_text(PASSWORD)
@@ -139,14 +137,20 @@ class PostgreSQL:
 
 @contextmanager
 def postgresql(folder: Path, **settings: str) -> Iterator[PostgreSQL]:
-    """Run a server in a new directory below `folder`; `settings` are those of postgresql.conf."""
-    own = folder / "postgresql"
-    own.mkdir()
+    """Run a server in a new directory below `folder`; `settings` are those of postgresql.conf.
+
+    As root, in a directory of its own: the server runs as another user, and each pytest of the machine closes the
+    parent of its directories to others when it starts.
+    """
+    own = folder / "postgresql" if os.geteuid() else Path(tempfile.mkdtemp(prefix="moldau-postgresql-"))
+    own.mkdir(exist_ok=True)
     server = PostgreSQL(own, settings)
     try:
         yield server
     finally:
         server.close()
+        if not os.geteuid():
+            shutil.rmtree(own, ignore_errors=True)
 
 
 def _free_port() -> int:

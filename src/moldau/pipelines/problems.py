@@ -30,6 +30,8 @@ _SECRET_OF_URL = re.compile(r"(://[^:@/\s]*:)([^\s]+)(?=@)")
 _SECRET_OUTSIDE_OF_BRACKETS = re.compile(rf"([^{{]*?{_SECRET_KEY})(.+)", re.IGNORECASE)
 
 
+_URL_PASSWORD = re.compile(r"(://[^\s:/@]*:)(\S+)(?=@)")
+
 Severity = Literal["error", "warning", "hint"]
 """With an error a pipeline does not start. A warning is something probably not meant; a hint may improve something."""
 
@@ -132,7 +134,8 @@ def _source_line(place: Place) -> str | None:
 def _without_secrets(line: str) -> str:
     line = _SECRET_OF_URL.sub(_hide, line)
     outside_of_brackets = _SECRET_OUTSIDE_OF_BRACKETS.fullmatch(line)
-    return _hide(outside_of_brackets) if outside_of_brackets else _SECRET.sub(_hide, line)
+    line = _hide(outside_of_brackets) if outside_of_brackets else _SECRET.sub(_hide, line)
+    return _URL_PASSWORD.sub(_hide, line)
 
 
 def _hide(secret: re.Match[str]) -> str:

@@ -28,6 +28,8 @@ TableMode = Literal["append", "upsert", "complete"]
 DatabaseMode = Literal["append", "upsert", "history"]
 Connector = Literal["moldau", "kafka"]
 Tombstone = Literal["row", "bad", "drop"]
+Truncation = Literal["fail", "skip", "row"]
+Envelope = Literal["debezium"]
 
 Offsets = Mapping[str, Mapping[int, int]]
 """Offset by topic and partition; -2 means earliest and -1 latest, as in Spark's JSON."""
@@ -200,6 +202,33 @@ class BackendSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseSource:
+    """The changes of a database's table as a stream, after the table as it is."""
+
+    name: str
+    place: Place
+    url: str
+    """Without the password."""
+    table: str
+    """With its schema: public.orders."""
+    schema: str | None = None
+    """Spark's DDL of the columns to read; None: all that the table has."""
+    key: tuple[str, ...] = ()
+    """The key's columns, where the database does not say them."""
+    growing: str | None = None
+    """The column whose growth shows the changes; None: they come from the database's log."""
+    truncate: Truncation = "fail"
+    publication: str | None = None
+    watermark: Watermark | None = None
+    deduplicate: tuple[str, ...] = ()
+    max_per_trigger: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The password, under names that say so: as it is, and as it is written in the URL."""
+    staged: FileSource | None = None
+    """In a test case, the files with its changes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SqlStep:
     name: str
     place: Place
@@ -239,6 +268,8 @@ class TopicSink:
     key: str | None = None
     value: str | None = None
     format: RecordFormat = "json"
+    envelope: Envelope | None = None
+    """How a change of a database is written; None: the row after it, or a tombstone."""
     schema_file: Path | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     partition: str | None = None
@@ -348,8 +379,10 @@ class BackendSink:
         return None if self.dead_letter in (FAIL, DROP) else self.dead_letter
 
 
-Source = TopicSource | FileSource | TableSource | BackendSource
+Source = TopicSource | FileSource | TableSource | DatabaseSource | BackendSource
 Step = SqlStep | PythonStep
+Rows = TopicSource | FileSource | DatabaseSource | BackendSource | Step
+"""What may have a watermark: all views but those of tables."""
 Sink = TopicSink | TableSink | DatabaseSink | ConsoleSink | BackendSink
 
 

@@ -65,7 +65,9 @@ def validate(chosen: Chosen, yaml_only: bool, strict: bool) -> None:
     if yaml_only:
         click.echo(f"{chosen.file}: {pipeline.name} is fine as far as YAML goes")
         return
-    warnings = show_problems([*_check_with_spark(chosen), *_missing_topics(pipeline)], strict)
+    warnings = show_problems(
+        [*_check_with_spark(chosen), *_missing_topics(pipeline), *_missing_tables(pipeline)], strict
+    )
     would_start = f"would start, with {warnings} warning{'s' if warnings > 1 else ''}"
     click.echo(f"{chosen.file}: {pipeline.name} {would_start if warnings else 'is fine'}")
 
@@ -94,6 +96,23 @@ def _missing_topics(pipeline: Pipeline) -> list[Problem]:
     except PipelineError as error:
         click.echo(f"it was not checked whether the topics exist: {error}", err=True)
         return []
+
+
+def _missing_tables(pipeline: Pipeline) -> list[Problem]:
+    """Return a warning for each database whose changes cannot be read, as far as it answers. A source without `schema`
+    and `key` has been looked up already."""
+    from moldau.pipelines.database_changes import database_sources
+
+    found: list[Problem] = []
+    for source in database_sources(pipeline):
+        if source.schema and source.key and source.growing is None:
+            from moldau.pipelines.running.database_watch import why_unreadable
+
+            try:
+                found += why_unreadable(pipeline, source)
+            except ConnectionError as error:
+                click.echo(f"it was not checked whether the changes of {source.table} can be read: {error}", err=True)
+    return found
 
 
 def _check_with_spark(chosen: Chosen) -> list[Problem]:

@@ -117,7 +117,7 @@ def _current(directory: StateDirectory) -> RunStatus:
         return current
     if current.state in ("starting", "running", "stopping"):
         current = _killed(current, directory)
-    current = _with_current_lag(_with_queries_of_file(current, directory))
+    current = _with_slots(_with_current_lag(_with_queries_of_file(current, directory)), directory)
     return _with_batch_note(current, directory)
 
 
@@ -182,6 +182,21 @@ def _with_current_lag(current: RunStatus) -> RunStatus:
         for query, position in zip(current.queries, positions, strict=True)
     )
     return replace(current, queries=queries)
+
+
+def _with_slots(current: RunStatus, directory: StateDirectory) -> RunStatus:
+    """For a run that is over: add what databases keep of their logs for the pipeline."""
+    from moldau.pipelines.database_changes import database_sources
+
+    pipeline = _pipeline_of(current, connects=True)
+    if pipeline is None or not any(database_sources(pipeline)):
+        return current
+    from moldau.pipelines.running.database_watch import waiting_lines
+
+    lines = waiting_lines(pipeline, directory.path)
+    told = (current.message or "").split("\n")  # the end of the run said it, with the sizes of that time
+    message = "\n".join(line for line in told if " keeps its log for slot " not in line) or None
+    return _with_note(replace(current, message=message), "\n".join(lines)) if lines else current
 
 
 def _pipeline_of(current: RunStatus, connects: bool) -> Pipeline | None:

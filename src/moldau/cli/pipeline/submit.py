@@ -59,10 +59,10 @@ def _modules(pipeline: Pipeline) -> set[Path]:
 
 def _files(pipeline: Pipeline) -> Iterator[Path]:
     """Yield schemas, and data files beside the pipeline's file; other data has to be visible to the whole cluster."""
-    from moldau.pipelines.spec import FileSource, TableSource, TopicSink
+    from moldau.pipelines.spec import FileSource, TopicSink, TopicSource
 
     for source in pipeline.sources.values():
-        if not isinstance(source, TableSource) and source.schema_file:
+        if isinstance(source, TopicSource | FileSource) and source.schema_file:
             yield source.schema_file
         if isinstance(source, FileSource) and Path(source.path).parent == pipeline.file.parent:
             yield Path(source.path)

@@ -26,6 +26,7 @@ from moldau.databases.destinations import Destination
 from moldau.databases.errors import DatabaseError
 from moldau.databases.sql import table_name
 from moldau.databases.urls import parse_url
+from moldau.pipelines.cases.changes import staged_changes
 from moldau.pipelines.cases.comparing import Difference, compare_records, compare_rows
 from moldau.pipelines.cases.files import (
     BadCase,
@@ -53,6 +54,7 @@ from moldau.pipelines.spec import (
     BackendSource,
     ConsoleSink,
     DatabaseSink,
+    DatabaseSource,
     FileSource,
     Pipeline,
     Sink,
@@ -165,6 +167,8 @@ def _source(source: Source, case: Case, new_paths: Mapping[str, str], temporary:
     input_file = case.inputs.get(source.name)
     if isinstance(source, TopicSource):
         return replace(source, start="earliest")
+    if isinstance(source, DatabaseSource):
+        return replace(source, staged=staged_changes(source, input_file, temporary / "changes" / source.name))
     if isinstance(source, BackendSource):
         source, input_file = _as_files(source), input_file or _no_rows(temporary)
     if input_file is None:

@@ -18,8 +18,9 @@ from moldau.pipelines.spec import (
     BackendSource,
     ConsoleSink,
     DatabaseSink,
-    FileSource,
+    DatabaseSource,
     Pipeline,
+    Rows,
     Sink,
     Source,
     SqlStep,
@@ -103,6 +104,9 @@ def _source(source: Source, folder: Path) -> Node:
     if isinstance(source, TopicSource):
         topics = f"pattern {source.pattern}" if source.pattern else _name_list("topic", source.topics)
         return Node(node, NodeKind.TOPIC, source.name, (topics, _join(source.format, *_stream_parts(source))))
+    if isinstance(source, DatabaseSource):
+        table = f"table {source.table.removeprefix('public.')}"
+        return Node(node, NodeKind.TABLE, source.name, (table, _join("changes", *_stream_parts(source))))
     if isinstance(source, TableSource):
         return Node(node, NodeKind.TABLE, source.name, (f"table {_short_path(source.path, folder)}", source.format))
     if isinstance(source, BackendSource):
@@ -116,7 +120,7 @@ def _source(source: Source, folder: Path) -> Node:
     )
 
 
-def _stream_parts(part: TopicSource | FileSource | BackendSource | Step) -> Iterator[str]:
+def _stream_parts(part: Rows) -> Iterator[str]:
     if part.watermark:
         yield f"watermark {part.watermark.delay}"
     if part.deduplicate:
@@ -156,7 +160,7 @@ def _short_address(address: str, folder: Path) -> str:
 
 
 def _format(sink: TopicSink) -> str:
-    return "" if sink.value else sink.format
+    return "" if sink.value else sink.envelope or sink.format
 
 
 def _join(*parts: str) -> str:

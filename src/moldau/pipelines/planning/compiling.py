@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from py4j.java_gateway import is_instance_of
@@ -15,7 +16,7 @@ from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from moldau.pipelines.planning import event_time, formats, python_steps, sources
+from moldau.pipelines.planning import database_changes, event_time, formats, python_steps, sources
 from moldau.pipelines.planning.backend_sources import backend_rows
 from moldau.pipelines.planning.csv_files import MissingColumn
 from moldau.pipelines.planning.dead_letters import COLUMNS, dead_letters, flow_name, good_only
@@ -36,9 +37,11 @@ from moldau.pipelines.queries import sinks_by_query
 from moldau.pipelines.spec import (
     FAIL,
     BackendSource,
+    DatabaseSource,
     FileSource,
     Pipeline,
     PythonStep,
+    Rows,
     Source,
     SqlStep,
     Step,
@@ -49,6 +52,8 @@ from moldau.pipelines.spec import (
 __all__ = ["Compiled", "Flow", "Mode", "Range", "Records", "compile_pipeline", "start", "try_compile", "write_batch"]
 
 SourceT = TypeVar("SourceT", TopicSource, FileSource, BackendSource)
+ROWS_OF_SAMPLE = 1000
+"""How many rows of a database are read for a preview."""
 _COMMANDS = (
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
@@ -80,10 +85,12 @@ def compile_pipeline(
     records: Records | None = None,
     *,
     reload_steps: bool = True,
+    state: Path | None = None,
 ) -> Compiled:
     """Plan the whole pipeline. Raises InvalidPipeline with all that Spark does not accept, each with its place.
-    `reload_steps` loads Python steps from their files again, even if this process has loaded them before."""
-    compiled, problems = try_compile(pipeline, spark, mode, over, records, reload_steps=reload_steps)
+    `reload_steps` loads Python steps from their files again, even if this process has loaded them before.
+    `state` is the state directory, where streams of database changes keep their files: only a run needs it."""
+    compiled, problems = try_compile(pipeline, spark, mode, over, records, reload_steps=reload_steps, state=state)
     if problems:
         raise InvalidPipeline(problems)
     return compiled
@@ -97,9 +104,11 @@ def try_compile(
     records: Records | None = None,
     *,
     reload_steps: bool = True,
+    state: Path | None = None,
 ) -> tuple[Compiled, list[Problem]]:
     """Return what could be planned, and the problems of the rest."""
     compilation = _Compilation(pipeline, _session(pipeline, spark), mode, over or Range(), records, reload_steps)
+    compilation.state = state
     for source in pipeline.sources.values():
         compilation.add_source(source)
     for index, step in enumerate(pipeline.steps):
@@ -136,6 +145,7 @@ class _Compilation:
         self._pipeline, self.session, self._mode, self._over = pipeline, session, mode, over
         self._records, self._reload_steps = records, reload_steps
         self.problems = ProblemCollection(pipeline, lambda: sql_functions(session))
+        self.state: Path | None = None
         self.views: dict[str, DataFrame] = {}
         self.flows: list[Flow] = []
 
@@ -146,6 +156,8 @@ class _Compilation:
         with self.problems.recording(path, f"source {source.name}", view=source.name):
             if isinstance(source, TopicSource):
                 self._add_topic(source, path)
+            elif isinstance(source, DatabaseSource):
+                self._add_view(source, self._database_changes(source), path)
             else:
                 self._add_view(source, self._static_or_watched(source, path), path)
 
@@ -162,6 +174,14 @@ class _Compilation:
             return sources.static_or_watched(self.session, source, self._mode)
         except MissingColumn as error:
             raise InvalidSetting(f"{path}.schema", str(error), error.hint, column=error.column) from error
+
+    def _database_changes(self, source: DatabaseSource) -> DataFrame:
+        if source.staged is not None:
+            return sources.static_or_watched(self.session, source.staged, self._mode)
+        is_sample = self._mode is Mode.BATCH and self._records is not None
+        limit = ROWS_OF_SAMPLE if is_sample else None
+        is_stream = self._mode is not Mode.BATCH
+        return database_changes.changes_view(self.session, self._pipeline, source, self.state, is_stream, limit)
 
     def _add_topic(self, source: TopicSource, path: str) -> None:
         schema = self._schema(source, path)
@@ -262,9 +282,7 @@ class _Compilation:
         frame.createOrReplaceTempView(origin.name)
         self.views[origin.name] = frame
 
-    def _check_columns(
-        self, frame: DataFrame, origin: TopicSource | FileSource | BackendSource | Step, path: str
-    ) -> None:
+    def _check_columns(self, frame: DataFrame, origin: Rows, path: str) -> None:
         """Add a problem for each column of `watermark` and `deduplicate` that the frame lacks."""
         named = [(f"{path}.watermark.column", origin.watermark.column)] if origin.watermark else []
         named += [(f"{path}.deduplicate.{index}", name) for index, name in enumerate(origin.deduplicate)]
@@ -274,9 +292,7 @@ class _Compilation:
         if self.problems.has_failed(origin.name):
             raise NeededViewFailed(origin.name)
 
-    def _with_event_time(
-        self, frame: DataFrame, origin: TopicSource | FileSource | BackendSource | Step, path: str
-    ) -> DataFrame:
+    def _with_event_time(self, frame: DataFrame, origin: Rows, path: str) -> DataFrame:
         with self.problems.recording(f"{path}.watermark.column", _subject(origin, path), view=origin.name):
             frame = event_time.with_watermark(frame, origin)
             if (unbounded := event_time.why_unbounded(frame, origin.deduplicate)) is not None:

@@ -11,14 +11,14 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from moldau.pipelines.spec import BackendSource, FileSource, Step, TopicSource
+from moldau.pipelines.spec import Rows
 from moldau.spark.lake.schemas import column_named
 
 _WATERMARK: Final = "spark.watermarkDelayMs"
 """Spark's metadata of a column with a watermark."""
 
 
-def with_watermark(frame: DataFrame, view: TopicSource | FileSource | BackendSource | Step) -> DataFrame:
+def with_watermark(frame: DataFrame, view: Rows) -> DataFrame:
     if view.watermark is None:
         return frame
     return frame.withWatermark(view.watermark.column, view.watermark.delay)

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType, VariantType
 
 from moldau.base.limits import TOPIC_NAME_LENGTH_MAX
+from moldau.databases.changes.rows import CHANGE_COLUMNS
 from moldau.pipelines.planning.avro_records import write_column
 from moldau.pipelines.planning.avro_types import Avro
 from moldau.pipelines.planning.sources import METADATA
@@ -39,12 +40,13 @@ class UnwritableRows(ValueError):
 
 def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str], avro: Avro | None) -> Column:
     """Return the value of a record that is made of a whole row."""
-    names = [name for name in frame.columns if name not in METADATA]
+    of_changes = CHANGE_COLUMNS if set(CHANGE_COLUMNS) <= set(frame.columns) else ()
+    names = [name for name in frame.columns if name not in METADATA and name not in of_changes]
     if format_ in ("text", "raw"):
         return _single_column(frame, names, format_)
     if not names:
         raise UnwritableRows("the rows have no columns to write")
-    row = F.struct(*(F.col(_quoted(name)) for name in names))
+    row = F.struct(*(F.col(quoted(name)) for name in names))
     if format_ == "json":
         return F.to_json(row, TIME_FORMATS | dict(options))
     if format_ == "csv":
@@ -56,14 +58,14 @@ def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str
 def _single_column(frame: DataFrame, names: list[str], format_: RecordFormat) -> Column:
     type_name = "string" if format_ == "text" else "binary"
     if len(names) == 1 and isinstance(frame.schema[names[0]].dataType, (StringType, BinaryType)):
-        return F.col(_quoted(names[0])).cast(type_name)
+        return F.col(quoted(names[0])).cast(type_name)
     columns = ", ".join(f"{name} {frame.schema[name].dataType.simpleString()}" for name in names)
     raise UnwritableRows(
         f"format {format_} needs rows with one column, of type string or binary, but they have {columns or 'no column'}"
     )
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 

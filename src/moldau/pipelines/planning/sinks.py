@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from moldau.databases.destinations import Destination, columns_problem
 from moldau.databases.sql import table_name
 from moldau.databases.urls import parse_url
 from moldau.pipelines.locations import local_table
+from moldau.pipelines.planning import database_changes
 from moldau.pipelines.planning.backends import backend_target, shape_of
 from moldau.pipelines.planning.flows import (
     ConsoleTarget,
@@ -67,6 +69,7 @@ from moldau.pipelines.spec import (
     BackendSink,
     ConsoleSink,
     DatabaseSink,
+    DatabaseSource,
     Pipeline,
     Sink,
     TableSink,
@@ -128,6 +131,15 @@ class SinkCompiler:
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def _to_topic(self, sink: TopicSink) -> Flow:
+        of_changes = database_changes.has_changes(self._frame)
+        if sink.envelope and not of_changes:
+            raise InvalidSetting(
+                f"{self._path}.format",
+                f"format {sink.envelope} writes changes of a database, and {sink.view} has not all of their columns",
+                "write from a source with `database`, or select its columns beginning with _ too",
+            )
+        if sink.key is None and of_changes and "_key" in self._frame.columns:
+            sink = replace(sink, key="_key")
         columns = {
             "key": self._bytes("key", sink.key),
             "value": self._value(sink),
@@ -142,11 +154,30 @@ class SinkCompiler:
             options["topic"] = sink.topic
         description = f"topic {sink.topic}" if sink.route is None else f"topics by {sink.route}"
         target = TopicTarget(self._pipeline.connector, options)
-        return self._make_flow("topic", description, sink.mode, target, lambda rows: rows.select(*selected))
+        shape: Shape = lambda rows: rows.select(*selected)  # noqa: E731
+        if of_changes and not sink.envelope and sink.value is None:
+            shape = lambda rows: database_changes.without_truncations(rows).select(*selected)  # noqa: E731
+        return self._make_flow("topic", description, sink.mode, target, shape)
 
     def _value(self, sink: TopicSink) -> Column | None:
+        if sink.envelope:
+            return database_changes.debezium_values(self._frame, self._database(sink))
         if sink.value is not None:
             return self._bytes("value", sink.value)
+        value = self._row_value(sink)
+        if not database_changes.has_changes(self._frame):
+            return value
+        if sink.key is None:
+            message = "the table has no primary key, so no record could say that a row was deleted"
+            raise InvalidSetting(f"{self._path}.format", message, "use `format: debezium`, or give the sink a `key`")
+        return database_changes.or_tombstone(value)
+
+    def _database(self, sink: TopicSink) -> DatabaseSource | None:
+        """Return the database whose changes the sink writes; None if it is not clear."""
+        databases = {each.name: each for each in self._pipeline.sources.values() if isinstance(each, DatabaseSource)}
+        return databases.get(sink.view) or (next(iter(databases.values())) if len(databases) == 1 else None)
+
+    def _row_value(self, sink: TopicSink) -> Column:
         avro = read_avro_schema(sink.schema_file) if sink.format == "avro" and sink.schema_file is not None else None
         return row_value(self._frame, sink.format, format_options(sink.options), avro)
 

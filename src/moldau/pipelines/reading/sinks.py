@@ -25,11 +25,13 @@ from moldau.pipelines.reading.option_names import CONSOLE, DATABASES, TABLES, TO
 from moldau.pipelines.reading.paths import Folder, read_path
 from moldau.pipelines.reading.sections import Section
 from moldau.pipelines.reading.sources import RECORD_FORMATS, TABLE_FORMATS, check_avro_schema
+from moldau.pipelines.reading.yaml_tree import ScalarNode
 from moldau.pipelines.spec import (
     BackendSink,
     ConsoleSink,
     DatabaseMode,
     DatabaseSink,
+    Envelope,
     Sink,
     TableMode,
     TableSink,
@@ -44,6 +46,7 @@ OTHER_KEYS: Final = (
     "name", "from", "with", "mode", "trigger", "options", "format", *TOPIC_KEYS, *TABLE_KEYS, *backends.KEYS,
 )  # fmt: skip
 NOT_OF_BACKENDS: Final = ("value", "partition", "partitions", "schema_file", "format", *TABLE_KEYS)
+DEBEZIUM: Final = "debezium"
 SYNONYMS: Final = {"path": "table", "view": "from", "input": "from", "topics": "topic", "output_mode": "mode",
                    "partitionBy": "partition_by", "primary_key": "keys"}  # fmt: skip
 _STREAM_MODES: Final[tuple[TopicMode, ...]] = get_args(TopicMode)
@@ -144,7 +147,8 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
     topic, route = section.topic("topic"), section.text("route")
     if topic is not None and (topic in INTERNAL_TOPICS or topic == METADATA_TOPIC):
         section.refuse(f"{quoted(topic)} belongs to the cluster", section.value_place("topic"))
-    format_ = section.choice("format", RECORD_FORMATS, "json", " of records")
+    envelope: Envelope | None = _debezium(section)
+    format_ = "json" if envelope else section.choice("format", RECORD_FORMATS, "json", " of records")
     schema_file = read_path(section, "schema_file", folder)
     if format_ == "avro":
         check_avro_schema(section, schema_file, folder)
@@ -167,6 +171,7 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         key=section.text("key"),
         value=section.text("value"),
         format=format_,
+        envelope=envelope,
         schema_file=schema_file,
         headers=section.mapping("headers"),
         partition=section.text("partition"),
@@ -176,6 +181,18 @@ def _topic_sink(section: Section, view: str, folder: Folder, trigger: str | None
         shares_query_of=section.text("with"),
         options=_topic_options(section),
     )
+
+
+def _debezium(section: Section) -> Envelope | None:
+    """Return the envelope if the format is one: it makes the value itself."""
+    node = section.entries.values.get("format")
+    if not isinstance(node, ScalarNode) or node.text != DEBEZIUM:
+        return None
+    section.known_keys.add("format")
+    section.refuse_keys(("value",), lambda key: f"'value' does not go with format {DEBEZIUM}, which makes it")
+    if section.has("mode") and section.text("mode") != "append":
+        section.refuse(f"format {DEBEZIUM} goes with mode append", section.value_place("mode"))
+    return DEBEZIUM
 
 
 def _topic_options(section: Section) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.ddl_columns import ddl_columns
 from moldau.pipelines.problems import did_you_mean, printable, quoted
 from moldau.pipelines.reading.backends import read_backend_source
+from moldau.pipelines.reading.databases import DATABASE_KEYS, database_source
 from moldau.pipelines.reading.option_names import FILES, TOPICS_READ, option_place, read_options
 from moldau.pipelines.reading.paths import Folder, read_path
 from moldau.pipelines.reading.sections import Section
@@ -41,7 +42,7 @@ from moldau.pipelines.spec import (
 RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = get_args(RecordFormat)
 FILE_FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)
 TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
-KINDS: Final = ("topic", "topics", "pattern", "file", "table", "backend")
+KINDS: Final = ("topic", "topics", "pattern", "file", "table", "database", "backend")
 OTHER_KEYS: Final = (
     "format", "schema", "schema_file", "framing", "start", "headers", "watermark", "deduplicate", "dead_letter",
     "fail_above", "tombstone", "max_per_trigger", "options", "watch", "args",
@@ -60,7 +61,9 @@ _EARLIEST, _LATEST = -2, -1
 
 def read_source(name: str, section: Section, folder: Folder, connector: Connector) -> Source | None:
     """Read one source. Return None if its kind is unclear."""
-    kind = section.only_one_of(KINDS, "where does it read from?", OTHER_KEYS, SYNONYMS)
+    if section.has("database"):  # its `table` is the table in the database
+        return database_source(name, section, folder)
+    kind = section.only_one_of(KINDS, "where does it read from?", (*OTHER_KEYS, *DATABASE_KEYS), SYNONYMS)
     if kind is None:
         return None
     if kind == "file":

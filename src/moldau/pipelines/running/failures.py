@@ -47,7 +47,7 @@ RETRIABLE: Final = re.compile(
     re.IGNORECASE,
 )
 LASTING: Final = re.compile(
-    r"\b(?:BackendGivenUp|BackendRefusedRow|Misconfigured)\b"
+    r"\b(?:BackendGivenUp|BackendRefusedRow|Misconfigured)\b|\bChanges(?:Refused|Lost)\b"
     r"|\b(?:starting|ending)(?:Offsets|Timestamp)|\bDataLoss\b|\btable needs the package\b"
     r"|\bThere is no (?:topic|partition)\b|\bUnusableProperty\b|_AUTHORIZATION_FAILED\b"
     r"|\bDatabaseRefused\b|\bRowRefused\b"
@@ -57,6 +57,7 @@ LASTING: Final = re.compile(
     r"|STREAMING_STATEFUL_OPERATOR|STREAM_FAILED_CHECKPOINT|UNSUPPORTED|CONCURRENT_STREAM_LOG_UPDATE)"
 )
 NAMES_LEFT_OUT: Final = {
+    "ChangesError", "ChangesLost", "ChangesRefused", "TableChanged",
     "DataLoss", "KafkaError", "Unreachable", "PipelineError", "StreamingQueryException", "SparkException",
     "DatabaseRefused", "DatabaseUnavailable", "RowRefused",
     "AnalysisException", "SparkClassNotFoundException", "SparkRuntimeException",

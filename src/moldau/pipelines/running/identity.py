@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from moldau.pipelines.database_changes import address_of
 from moldau.pipelines.locations import is_url
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
 from moldau.pipelines.running.outputs import outputs_of
@@ -29,6 +30,7 @@ from moldau.pipelines.running.python_code import code_digest, is_same_code
 from moldau.pipelines.running.state_directory import StateDirectory, StateRefused, read_json, write_json
 from moldau.pipelines.spec import (
     BackendSource,
+    DatabaseSource,
     FileSource,
     Pipeline,
     PythonStep,
@@ -170,6 +172,8 @@ def _streams_read(sources: Iterable[Source | Step], folder: Path) -> dict[str, l
             read[source.name] = [*(f"topic {topic}" for topic in source.topics), *pattern]
         elif isinstance(source, BackendSource):
             read[source.name] = [f"rows of {source.backend}"]
+        elif isinstance(source, DatabaseSource):
+            read[source.name] = [f"changes of {address_of(source).shown} {source.table}"]
         elif isinstance(source, FileSource) and source.watch:
             # Of a URL, normpath is what relpath gave where the working directory was the folder.
             path = source.path

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from moldau.pipelines.database_changes import DATABASES, database_sources
 from moldau.pipelines.problems import PipelineError, did_you_mean
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_by_query, sinks_of
 from moldau.pipelines.running import identity, topics
@@ -32,7 +33,7 @@ from moldau.pipelines.running.fresh_start import (
 from moldau.pipelines.running.identity import QueryIdentity
 from moldau.pipelines.running.progress import Gauge, QueryStatus, RunStatus
 from moldau.pipelines.running.renamed_pipeline import refuse_if_renamed
-from moldau.pipelines.running.run import Broker, Job, NoBroker, Run, utc_now
+from moldau.pipelines.running.run import Broker, Job, NoBroker, NoSlots, Run, Slots, utc_now
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
 from moldau.pipelines.running.stop_request import Stop
@@ -123,6 +124,8 @@ def launch(
             for line in [*changed, *fresh_start.perform(directory, pipeline)]:
                 display.say(line)
             directory.finish_removals()
+            for line in _drop_unused_slots(pipeline, directory):
+                display.say(line)
             identity.record(directory, pipeline.name, chosen, lambda: uuid.uuid4().hex)
         bad_records = BadRecords(rules(pipeline, options.fate), set())
         warnings = _warnings(pipeline, queries, chosen, is_batch)
@@ -134,7 +137,8 @@ def launch(
         run.bad_records = bad_records
         if not is_batch:
             run.left_out = [waiting_query(directory, name) for name in queries if name not in chosen]
-        with _quiet(), _broker(pipeline, display, is_batch) as run.broker:
+        slots, broker = _slots(pipeline, directory, is_batch), _broker(pipeline, display, is_batch)
+        with _quiet(), slots as run.slots, broker as run.broker:
             return run.to_the_end()
 
 
@@ -218,7 +222,9 @@ def _jobs(
     activate(spark)
 
     def compile_flows(reload_steps: bool) -> Compiled:
-        return compile_pipeline(pipeline, spark, options.mode, options.over, reload_steps=reload_steps)
+        return compile_pipeline(
+            pipeline, spark, options.mode, options.over, reload_steps=reload_steps, state=directory.path.absolute()
+        )
 
     return jobs(compile_flows, directory, options.mode, chosen)
 
@@ -244,6 +250,22 @@ def waiting_query(directory: StateDirectory, query: str) -> Gauge:
 
 def _broker(pipeline: Pipeline, display: Display, is_batch: bool) -> AbstractContextManager[Broker]:
     return nullcontext(NoBroker()) if is_batch else BrokerWatch(pipeline, display.say)
+
+
+def _slots(pipeline: Pipeline, directory: StateDirectory, is_batch: bool) -> AbstractContextManager[Slots]:
+    if is_batch or not any(database_sources(pipeline)):
+        return nullcontext(NoSlots())
+    from moldau.pipelines.running.database_watch import DatabaseWatch
+
+    return DatabaseWatch(pipeline, directory.path)
+
+
+def _drop_unused_slots(pipeline: Pipeline, directory: StateDirectory) -> list[str]:
+    if not (directory.path / DATABASES).is_dir():
+        return []
+    from moldau.pipelines.running.database_watch import drop_unused_slots
+
+    return drop_unused_slots(pipeline, directory.path)
 
 
 def _quiet() -> AbstractContextManager[None]:

@@ -107,6 +107,23 @@ class NoBroker:
     last_exchange = exchange
 
 
+class Slots(Protocol):
+    """The part of DatabaseWatch that a run uses."""
+
+    def new_warnings(self) -> Sequence[str]: ...
+
+    def final_lines(self) -> Sequence[str]: ...
+
+
+class NoSlots:
+    """For a run that reads no database's log."""
+
+    def new_warnings(self) -> Sequence[str]:
+        return ()
+
+    final_lines = new_warnings
+
+
 @dataclass(slots=True)
 class _Watched:
     job: Job
@@ -142,6 +159,7 @@ class Run:
     bad_records: BadRecords = field(default_factory=lambda: BadRecords((), set()))
     masked: Callable[[str], str] = str
     """Returns a text without the passwords of the pipeline."""
+    slots: Slots = field(default_factory=lambda: NoSlots())
     left_out: Sequence[Gauge] = ()
     """Queries of the pipeline that are not part of this run: their growing lag is shown."""
     _watched: list[_Watched] = field(default_factory=list)
@@ -345,7 +363,7 @@ class Run:
     def _add_final_lines(self) -> None:
         queries = [each.gauge.status for each in self._watched]
         bad_records = () if self._is_refused else self.bad_records.summary(queries)
-        self._add_to_message(*bad_records, *final_lines(queries, self.status.mode))
+        self._add_to_message(*bad_records, *final_lines(queries, self.status.mode), *self.slots.final_lines())
 
     def _add_to_message(self, *lines: str) -> None:
         """Add lines to the message. They replace one that only says what a stop waits for."""
@@ -364,6 +382,8 @@ class Run:
                     self._read_progress(each, each.query)
                 self._check_waiting(each)
             self._update_lag(self.broker.exchange)
+            for warning in self.slots.new_warnings():
+                self.display.say(warning)
             self._check_bad_records(is_over=False)
             self._publish_status()
 
