@@ -5,6 +5,8 @@ I/O, who may send when: rate, pauses, circuit. `sending.py` sends by it, with th
 that come with Moldau; each is one module (`http.py`, `mail.py`, …) beside it. `pipelines` calls them in Spark's tasks.
 
 May import `base` only, and nothing of Spark: a backend is tested without it.
+
+It imports `base`. Begin with `interface` and `policy`.
 """
 
 from moldau.backends.interface import Away, Backend, BackendSource, Failed, Misconfigured, Refused, Retry, Row
