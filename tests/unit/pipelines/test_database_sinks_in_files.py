@@ -70,7 +70,7 @@ def test_sqlite_is_beside_the_file(tmp_path: Path) -> None:
     ("source", "message"),
     [
         ("database: postgresql://me:secret@h/shop, table: orders", "read as the stream of its changes"),
-        ("database: oracle://me:secret@h/shop, table: orders, changes: true", "only of postgresql and sqlite"),
+        ("database: mysql://me:secret@h/shop, table: orders, changes: true", "only of postgresql and sqlite"),
         ("database: postgresql://me:secret@h/shop, changes: true", "missing key 'table'"),
         ("database: postgresql://me:secret@h/shop, table: a, changes: {column: n}", "come from its log"),
         ("database: sqlite:///a.db, table: a, changes: true", "SQLite has no log of changes"),
