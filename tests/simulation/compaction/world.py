@@ -10,8 +10,8 @@ from random import Random
 
 from cluster import world as cluster_world
 from cluster.ledger import Ledger
-from cluster.node import Machine
-from cluster.process import Process, ProcessTimers
+from machines.machine import Machine
+from machines.process import Process, ProcessTimers
 from transactions import world as transactions_world
 
 from compaction.admin import TableAdmin

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from machines.world import Violation
 from reading_client import Held, ReadingClient
 
 from groups.audit import Audit, differences, replayed
@@ -41,10 +42,6 @@ PARKED_MAX_MS = 40_000
 ANSWER_MAX_MS = 20_000
 TAIL = 60
 ENTRIES_PER_SECOND = 20
-
-
-class Violation(AssertionError):
-    """Something happened that must not happen."""
 
 
 @dataclass(frozen=True, slots=True)
