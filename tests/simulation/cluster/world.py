@@ -159,15 +159,15 @@ class ClusterWorld(World):
     def process_ends(self, machine: Machine) -> None:
         self.audit.process_ended(machine.node_id)
 
-    def leads_quorum(self, node_id: int, epoch: int) -> None:
+    def node_leads_quorum(self, node_id: int, epoch: int) -> None:
         self.audit.quorum_leads(node_id, epoch)
 
-    def begins_cleaning(self, machine: Machine) -> None:
+    def cleaning_begins(self, machine: Machine) -> None:
         """Let the audit read the records first."""
         self.audit.check()
         self.faults.log_is_cleaned(machine)
 
-    def stops_because_of_disk(self, machine: Machine) -> None:
+    def disk_stops_node(self, machine: Machine) -> None:
         self.faults.count("a node stops because of its disk", machine.host)
 
     def power_fails(self, machine: Machine) -> None:

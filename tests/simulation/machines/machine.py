@@ -58,7 +58,7 @@ class WatchedCleaning(ThreadSegmentCleaner):
         self._machine = machine
 
     def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[CleaningResult | CleaningFailed]:
-        self._world.begins_cleaning(self._machine)
+        self._world.cleaning_begins(self._machine)
         return super().clean(job, bytes_per_second)
 
 
@@ -187,7 +187,7 @@ class Machine:
             if not self._world.answers_early:
                 self._listen_for_clients(self.assembly, process)
             self._world.trace(f"{self.host} serves")
-            self._world.serves(self)
+            self._world.node_serves(self)
 
     def _flush_delay_ms(self) -> int:
         return self._rng.randint(1, self.flush_ms)
@@ -215,7 +215,7 @@ class Machine:
             self._world.failed_inside(fault)
         self._world.trace(f"{self.host} stops: {fault}")
         self._judge_stop(f"stops: {fault}")
-        self._world.stops_because_of_disk(self)
+        self._world.disk_stops_node(self)
         if self.assembly is not None:
             with suppress(StorageFault):
                 self.assembly.distrust()
@@ -358,7 +358,7 @@ class QuorumWatch:
         self._node_id = node_id
 
     def leading(self, epoch: int) -> None:
-        self._world.leads_quorum(self._node_id, epoch)
+        self._world.node_leads_quorum(self._node_id, epoch)
 
     def no_longer_leading(self) -> None:
         """Nothing to check."""

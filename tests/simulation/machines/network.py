@@ -111,7 +111,7 @@ class Network:
         chance = self.rng.random
         is_slow = chance() < SLOW_SHARE
         if is_slow:
-            self.world.is_late(source, target)
+            self.world.message_is_slow(source, target)
         low, high = self.slow_ms if is_slow else LATENCY_MS
         latency_ms = low + int(chance() * (high - low))
         if self._slow:

@@ -114,23 +114,23 @@ class World:
 
     # --- what happens on machines and the network -------------------------------------------------------------------
 
-    def serves(self, machine: Machine) -> None:
+    def node_serves(self, machine: Machine) -> None:
         """Called when a node begins to serve."""
 
     def process_ends(self, machine: Machine) -> None:
         """Called when a process is killed or loses its power, with the node as it was."""
 
-    def leads_quorum(self, node_id: int, epoch: int) -> None:
+    def node_leads_quorum(self, node_id: int, epoch: int) -> None:
         """Called when a node leads the quorum."""
 
-    def begins_cleaning(self, machine: Machine) -> None:
+    def cleaning_begins(self, machine: Machine) -> None:
         """Called before records may be removed."""
 
-    def stops_because_of_disk(self, machine: Machine) -> None:
+    def disk_stops_node(self, machine: Machine) -> None:
         """Called when a node stops because of its disk."""
 
     def power_fails(self, machine: Machine) -> None:
         """Called at the file operation that was chosen for a loss of power."""
 
-    def is_late(self, source: str, target: str) -> None:
+    def message_is_slow(self, source: str, target: str) -> None:
         """Called when a message will be slow."""
