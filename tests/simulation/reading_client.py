@@ -9,8 +9,13 @@ from collections.abc import Callable, Collection, Iterable
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from moldau.base.errors import ErrorCode
+from machines.machine import CLIENT_PORT
+from machines.network import SimulatedPeers
+from machines.process import MachineClock, Process, ProcessTimers
+
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import ZERO_UUID, Uuid
+from moldau.base.promise import Promise
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -33,6 +38,8 @@ BACKOFF_MS = 200
 READ_MS = 1_000
 EXCUSE_MS = 60_000
 """How long a missed deadline may have consequences."""
+PARKED = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+"""Their responses wait for other members, and all later responses of the connection behind them."""
 TOPIC_IDS_FROM = 10
 SEVERAL_GROUPS_FROM = 8
 ELSEWHERE = frozenset(
@@ -66,7 +73,10 @@ class ReadingClient:
         self.positions: dict[Held, int | None] = {}
         """Owned partitions; the position is None until the committed offset is known."""
         self.is_dead = False
-        self.stalled_until_ms = 0
+        self._process = Process(name)
+        self._timers = ProcessTimers(world.timers, self._process, MachineClock(world.timers))
+        self._peers = SimulatedPeers(world.network, self._process, self._timers.after_ms)
+        self._stalled_until_ms = 0
         self.excused_until_ms = 0
         """Until then the coordinator may remove it."""
         self.commits_every = self.rng.randint(2, 6)
@@ -83,7 +93,7 @@ class ReadingClient:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def later(self, delay_ms: int, call: Callable[[], None]) -> None:
-        self.world.timers.after_ms(delay_ms, lambda: self.act(call))
+        self._timers.after_ms(delay_ms, lambda: self.act(call))
 
     def in_turn(self, delay_ms: int, call: Callable[[], None]) -> None:
         """Call later, unless another action has begun by then."""
@@ -91,23 +101,25 @@ class ReadingClient:
         self.later(delay_ms, lambda: call() if self.turn == turn else None)
 
     def act(self, call: Callable[[], None]) -> None:
-        if self.is_dead:
-            return
-        left_ms = self.stalled_until_ms - self.world.elapsed_ms
-        if left_ms > 0:
-            self.later(left_ms, call)
-        else:
-            call()
+        if not self.is_dead:
+            self._process.act(call)
 
     def ask(
         self, api: ApiKey, version: int, request: Message, on_reply: Callable[[Any], None], timeout_ms: int = 0
     ) -> None:
+        """Call `on_reply` with the response, or None if there was none."""
+
         def replied(response: Any) -> None:
-            if response is None:
+            if isinstance(response, KafkaError):
                 self.excuse()
+                response = None
             self.act(lambda: on_reply(response))
 
-        self.world.network.ask(self.name, api, version, request, timeout_ms or REQUEST_TIMEOUT_MS, replied)
+        self._send(api, version, request, timeout_ms or REQUEST_TIMEOUT_MS).then(replied)
+
+    def _send(self, api: ApiKey, version: int, request: Message, timeout_ms: int) -> Promise[Any]:
+        peer = self._peers.to(self.world.machine.host, CLIENT_PORT, "rebalances" if api in PARKED else "")
+        return peer.ask(api, request, timeout_ms, version)
 
     def ask_in_turn(
         self, api: ApiKey, version: int, request: Message, on_reply: Callable[[Any], None], timeout_ms: int = 0
@@ -118,20 +130,46 @@ class ReadingClient:
     # --- start and end --------------------------------------------------------------------------------------------
 
     def stall(self, duration_ms: int) -> None:
-        self.stalled_until_ms = max(self.stalled_until_ms, self.world.elapsed_ms + duration_ms)
+        self._process.stop()
+        self._stalled_until_ms = max(self._stalled_until_ms, self.world.elapsed_ms + duration_ms)
+        self.world.timers.after_ms(duration_ms, self._stall_ends)
         self.excuse(duration_ms + EXCUSE_MS)
         if self.rng.random() < 0.8:
             # It commits after the stall what it was about to commit before, whatever has changed.
             self.later(duration_ms, self.commit)
 
+    def _stall_ends(self) -> None:
+        if self.world.elapsed_ms >= self._stalled_until_ms:
+            self._process.resume()
+
+    def wake(self) -> None:
+        """End a stall early."""
+        self._stalled_until_ms = 0
+        self._stall_ends()
+
     def excuse(self, more_ms: int = EXCUSE_MS) -> None:
         self.excused_until_ms = max(self.excused_until_ms, self.world.elapsed_ms + more_ms)
 
     def die(self) -> None:
+        self._retire()
+        self._end_process()
+
+    def die_after(self, api: ApiKey, version: int, request: Message) -> None:
+        """Do nothing more but to send this request; its connection stays open until there is a response."""
+        self._retire()
+        self._send(api, version, request, REQUEST_TIMEOUT_MS).then(lambda response: self._end_process())
+
+    def _retire(self) -> None:
         self.is_dead = True
+        for twin in self.world.population.twins_of(self):
+            twin.excuse()  # it may have been replaced without knowing it yet
         self.world.ledger.released(self, self.positions)
         self.positions = {}
         del self.world.clients[self.name]
+
+    def _end_process(self) -> None:
+        self._process.end()
+        self.world.network.process_died(self._process)
 
     def subscribe(self, topics: Collection[str]) -> None:
         raise NotImplementedError

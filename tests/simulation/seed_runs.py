@@ -14,8 +14,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from groups.world import Violation
 from harness.depth import DEPTH
+from machines.world import Violation
 from simulate import run_seed
 
 import moldau

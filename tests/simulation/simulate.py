@@ -24,6 +24,7 @@ from cluster.disks_world import DisksWorld
 from cluster.outages_world import OutagesWorld
 from compaction.world import CompactionWorld
 from groups import world as groups_world
+from machines.world import Violation
 from rich.console import Console
 from rich.progress import Progress
 from transactions.world import TransactionsWorld
@@ -98,7 +99,7 @@ def _trace(what: str, seed: int, size: str) -> int:
             report = world.run()
     except Exception as failure:
         print(*world.tail, sep="\n")
-        if not isinstance(failure, groups_world.Violation):
+        if not isinstance(failure, Violation):
             print(traceback.format_exc())
         return 1
     print(*world.tail, sep="\n")

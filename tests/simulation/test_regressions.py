@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
-from groups.node import Process
+from groups.coordinator import Coordinator
+from machines.network import Network
+from machines.world import World
 
+from moldau.assembly import Assembly
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.base.promise import Promise
-from moldau.coordinator.group.settings import GroupSettings
 from moldau.runtime.coordinators.shards import RELOAD_DELAY_MS
 from moldau.server.handler import Caller
-from moldau.testing.clock import FakeTimers
-from moldau.testing.files import MemoryFiles
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_topics import DeleteTopicsRequest
@@ -34,46 +35,73 @@ FLUSH_MS = 5
 PATIENCE_MS = 60_000
 
 
-class Broker:
-    """A process without randomness: each request is answered before anything else happens."""
+class QuietWorld(World):
+    """A world without clients and faults."""
+
+    answers_early = False
 
     def __init__(self) -> None:
-        self.timers = FakeTimers()
-        self.flush_ms = FLUSH_MS
-        self.process = self._start(MemoryFiles())
+        super().__init__(seed=1, size_name="")
+        self.network = Network(self, Random(1))
 
-    def _start(self, files: MemoryFiles) -> Process:
-        process = Process(files, self.timers, Random(1), GroupSettings(), lambda: self.flush_ms, pytest.fail)
-        process.start()
-        self.timers.advance(FLUSH_MS)
-        return process
+
+class Broker:
+    """A node without faults: each request is answered before anything else happens."""
+
+    def __init__(self) -> None:
+        self.world = QuietWorld()
+        self.machine = Coordinator(self.world, {}, Random(1))
+        self.machine.flush_ms = FLUSH_MS
+        self.machine.start_now()
+        self._pass_until(lambda: self.machine.is_serving)
+        self.answer(self.machine.side.groups.topic.create_if_missing())
+        self._pass_until(self.machine.is_loaded)
 
     def restart(self) -> None:
-        self.process.die()
-        self.process = self._start(self.process.files.restart())
+        self.machine.end(0)
+        self._pass_until(lambda: self.machine.is_serving and self.machine.is_loaded())
+
+    def pass_ms(self, duration_ms: int) -> None:
+        self.world.timers.advance(duration_ms)
+        self.world.fail()
+
+    def _pass_until(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
+            assert self.world.elapsed_ms < PATIENCE_MS
+            self.pass_ms(FLUSH_MS)
 
     def answer(self, value: Any) -> Any:
-        self.timers.advance(2 * FLUSH_MS)
+        self.pass_ms(2 * FLUSH_MS)
         if not isinstance(value, Promise):
             return value
-        while not value.done and self.timers.clock.monotonic_ms() < PATIENCE_MS:
-            self.timers.advance(FLUSH_MS)
+        self._pass_until(lambda: value.done)
         return value.value()
 
+    def _handle(self, api: ApiKey, version: int, request: Any) -> Any:
+        (handler,) = (each for each in self.machine.side.handlers if each.api == api)
+        return handler.answer(request, Caller("PLAINTEXT", "h:1", "test", version))
+
     def ask(self, api: ApiKey, version: int, request: Any) -> Any:
-        return self.answer(self.process.handlers[api].answer(request, Caller("PLAINTEXT", "h:1", "test", version)))
+        return self.answer(self._handle(api, version, request))
+
+    @property
+    def assembly(self) -> Assembly:
+        assert self.machine.assembly is not None
+        return self.machine.assembly
+
+    def ask_controller(self, api: ApiKey, request: Any) -> Promise[Any]:
+        assert self.assembly.controller_side is not None
+        return self.assembly.controller_side.ask(api, request, version=0)
 
     def create(self, name: str) -> bytes:
         created = self.answer(
-            self.process.ask_controller(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1, 1)]))
+            self.ask_controller(ApiKey.CREATE_TOPICS, CreateTopicsRequest([CreatableTopic(name, 1, 1)]))
         )
         assert not created.topics[0].error_code
         return bytes(created.topics[0].topic_id)
 
     def delete(self, name: str) -> None:
-        deleted = self.answer(
-            self.process.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
-        )
+        deleted = self.answer(self.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name])))
         assert not deleted.responses[0].error_code
 
     def commit(self, topic: str, offset: int, topic_id: bytes | None = None) -> None:
@@ -82,9 +110,8 @@ class Broker:
 
     def try_to_commit(self, topic: str, offset: int) -> None:
         """Send a commit and do not wait for its response."""
-        caller = Caller("PLAINTEXT", "h:1", "test", 9)
-        self.process.handlers[ApiKey.OFFSET_COMMIT].answer(_commit(topic, offset), caller)
-        self.timers.run_soon()
+        self._handle(ApiKey.OFFSET_COMMIT, 9, _commit(topic, offset))
+        self.world.timers.run_soon()
 
     def committed(self, topic_id: bytes) -> int | ErrorCode:
         topics = [OffsetFetchRequestTopics(topic_id, "", [0])]
@@ -129,11 +156,11 @@ def test_a_recreated_topic_does_not_get_the_offsets_of_its_predecessor(broker: B
     first_id = broker.create("a")
     broker.commit("a", 5, first_id)
     requests = [DeleteTopicsRequest(topic_names=["a"]), CreateTopicsRequest([CreatableTopic("a", 1, 1)])]
-    broker.process.ask_controller(ApiKey.DELETE_TOPICS, requests[0])
-    broker.process.ask_controller(ApiKey.CREATE_TOPICS, requests[1])
-    broker.process.assembly.driver.log.flush()
+    broker.ask_controller(ApiKey.DELETE_TOPICS, requests[0])
+    broker.ask_controller(ApiKey.CREATE_TOPICS, requests[1])
+    broker.assembly.driver.log.flush()
     broker.restart()
-    second_id = broker.process.current.image.topics["a"].id
+    second_id = broker.machine.current.image.topics["a"].id
     assert second_id != first_id
     assert broker.committed(second_id) == -1
 
@@ -142,25 +169,25 @@ def test_a_reloaded_coordinator_returns_no_offsets_that_are_not_on_disk(broker: 
     """The disk is slow, then full: the coordinator is loaded again from a log whose end is not on disk yet."""
     topic_id = broker.create("a")
     broker.commit("a", 5)
-    broker.flush_ms = 5_000
+    broker.machine.flush_ms = 5_000
     broker.try_to_commit("a", 9)
-    broker.process.files.bytes_left = 0
+    broker.machine.files.bytes_left = 0
     broker.try_to_commit("a", 11)
-    broker.process.files.bytes_left = None
-    broker.timers.advance(RELOAD_DELAY_MS)
+    broker.machine.files.bytes_left = None
+    broker.pass_ms(RELOAD_DELAY_MS)
     assert broker.committed(topic_id) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    broker.timers.advance(5_000)
+    broker.pass_ms(5_000)
     assert broker.committed(topic_id) == 9
 
 
 def test_offsets_of_a_topic_deleted_while_the_coordinator_was_unavailable_are_removed(broker: Broker) -> None:
     broker.create("a")
     broker.commit("a", 5)
-    broker.process.files.bytes_left = 0
+    broker.machine.files.bytes_left = 0
     broker.try_to_commit("a", 6)
-    broker.process.files.bytes_left = None
+    broker.machine.files.bytes_left = None
     broker.delete("a")
-    broker.timers.advance(2 * RELOAD_DELAY_MS)
-    broker.process.groups.expire_offsets()
-    broker.timers.advance(FLUSH_MS)
+    broker.pass_ms(2 * RELOAD_DELAY_MS)
+    broker.machine.side.groups.expire_offsets()
+    broker.pass_ms(FLUSH_MS)
     assert broker.committed(broker.create("a")) == -1

@@ -16,7 +16,8 @@ from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.wire.batch import BatchHeader, split_batches
 
 if TYPE_CHECKING:
-    from cluster.node import Machine
+    from machines.machine import Machine
+
     from cluster.world import ClusterWorld
 
 READ_BYTES = 1 << 20

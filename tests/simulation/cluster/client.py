@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster.network import SimulatedPeers
-from cluster.process import Process
+from machines.network import SimulatedPeers
+from machines.process import Process
+
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.wire.apis import ApiKey

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from machines.flushers import begin_flush, end_flush
+from machines.machine import Machine
+from machines.process import Process, ProcessTimers
+from machines.world import TAIL
+
 from cluster.faults import Faults
-from cluster.node import Machine, begin_flush, end_flush
-from cluster.process import Process, ProcessTimers
-from cluster.world import SMALL, TAIL, ClusterWorld, Size
+from cluster.world import SMALL, ClusterWorld, Size
 from moldau.base.errors import StorageFault
 from moldau.base.promise import Promise
 from moldau.log.flush import FlushWork

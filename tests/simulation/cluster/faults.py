@@ -14,9 +14,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from cluster.network import LOSS
-from cluster.node import RESTART_MS, Machine
-from cluster.process import RATE_ONE
+from machines.machine import RESTART_MS, Machine
+from machines.network import LOSS
+from machines.process import RATE_ONE
 
 if TYPE_CHECKING:
     from cluster.world import ClusterWorld
@@ -262,7 +262,16 @@ class Faults:
     def are_well(self, machines: list[Machine]) -> bool:
         """Whether these machines and the network are healthy, and the controller knows of all losses."""
         is_quiet = not self._current_faults and not self._lost_data
-        return is_quiet and all(each.is_well and each.is_in_the_image() for each in machines)
+        return is_quiet and all(each.is_well and self._is_in_the_image(each) for each in machines)
+
+    def _is_in_the_image(self, machine: Machine) -> bool:
+        """Whether the controller has registered and unfenced its process."""
+        if machine.assembly is None:
+            return False
+        if machine.assembly.broker_side is None:
+            return True
+        broker = self._world.newest_image().brokers.get(machine.node_id)
+        return broker is not None and not broker.fenced and broker.epoch == machine.assembly.broker_side.lifecycle.epoch
 
     def _note_lost_data(self, machine: Machine) -> None:
         if not self._world.is_synced:

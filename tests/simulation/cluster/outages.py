@@ -8,9 +8,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from machines.machine import NEW_DISK_MS, RESTART_MS, Machine
+
 from cluster.damage import damage
 from cluster.faults import POWER_PATIENCE, POWER_RETRY_MS, Faults
-from cluster.node import NEW_DISK_MS, RESTART_MS, Machine
 from moldau.base.ids import TopicPartition
 
 if TYPE_CHECKING:

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
+from machines.world import TAIL
+
 from cluster.bumping import Bases, BumpingLedger, BumpingProducer
 from cluster.client import NO_NODE
 from cluster.outages import OutageFaults
 from cluster.returning import ReturningConsumer
-from cluster.world import SMALL, TAIL, ClusterWorld, Size
+from cluster.world import SMALL, ClusterWorld, Size
 
 RETURNING = 4
 BUMPING = 3

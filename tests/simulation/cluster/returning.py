@@ -17,9 +17,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from machines.network import SimulatedPeers
+
 from cluster.client import NO_NODE, Leader
 from cluster.consumers import FETCH_BYTES, FETCH_WAIT_MS, LATEST, TRY_AGAIN, whole_batches
-from cluster.network import SimulatedPeers
 from cluster.scripted import Script, ScriptedClient
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC

@@ -6,16 +6,16 @@ everything must work again and every acknowledged record must be there.
 
 from __future__ import annotations
 
-import traceback
-import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from random import Random
 from unittest.mock import patch
 
-from groups.world import Violation
+from machines.machine import CLIENT_PORT, CONTROLLER_PORT, Machine
+from machines.network import Network
+from machines.world import TAIL, World
 
 from cluster.admin import AdminClient
 from cluster.audit import Audit
@@ -24,22 +24,14 @@ from cluster.committers import Committer
 from cluster.consumers import RACKS, Consumer
 from cluster.faults import Faults
 from cluster.ledger import Ledger
-from cluster.network import Network
-from cluster.node import CLIENT_PORT, CONTROLLER_PORT, Machine
-from cluster.process import Process, ProcessTimers
 from cluster.producers import CarelessProducer, Producer
-from moldau.base.ports import RunInThread
 from moldau.metadata import apply
 from moldau.metadata.image import MetadataImage
 from moldau.runtime.controller import active
-from moldau.testing.clock import FakeTimers
-from moldau.views.jobs import EvaluatesViews
 
-STEP_MS = 50
 START_MAX_MS = 30_000
 RECOVERY_MAX_MS = 60_000
 DRAIN_MAX_MS = 60_000
-TAIL = 80
 FEW_RECORDS_A_TURN = 3
 """Number of metadata records that every other seed applies in one turn of the loop. With more, a small cluster would
 apply all of them in one turn."""
@@ -88,21 +80,13 @@ class Report:
         )
 
 
-class ClusterWorld:
+class ClusterWorld(World):
     kind = "cluster"
-    answers_early = True
-    """Whether clients and followers reach a node while it starts. A real one listens only when it serves."""
 
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL) -> None:
+        super().__init__(seed, size.name, tail)
         master = Random(seed)
-        self.seed = seed
         self.size = size
-        self.timers = FakeTimers()
-        self.clock = self.timers.clock
-        self.tail: deque[str] = deque(maxlen=tail or None)
-        self.digest = 0
-        self.violation: str | None = None
-        self._events_before_violation: list[str] = []
         self.rng = Random(master.random())
         self.is_synced = self.rng.random() < 0.4
         """Whether every record is on disk before it is acknowledged: then any machine may lose its power at any
@@ -167,48 +151,31 @@ class ClusterWorld:
     def topic_configs(self, name: str) -> dict[str, str]:
         return {}
 
-    def views_of(self, run_in_thread: RunInThread) -> EvaluatesViews | None:
-        """Return what evaluates the views of a node; None for the node's own."""
-        return None
-
-    def timers_of(self, machine: Machine, process: Process) -> ProcessTimers:
-        return ProcessTimers(self.timers, process, machine.clock)
-
     def new_ledger(self, topic: str, partition: int) -> Ledger:
         return Ledger(f"{topic}-{partition}", self.violated)
 
-    # --- time and trace -------------------------------------------------------------------------------------------
+    # --- what happens on machines ---------------------------------------------------------------------------------
 
-    @property
-    def elapsed_ms(self) -> int:
-        return self.clock.monotonic_ms()
+    def process_ends(self, machine: Machine) -> None:
+        self.audit.process_ended(machine.node_id)
 
-    def trace(self, text: str) -> None:
-        line = f"{self.elapsed_ms:>8} {text}"
-        self.digest = zlib.crc32(line.encode(), self.digest)
-        self.tail.append(line)
+    def node_leads_quorum(self, node_id: int, epoch: int) -> None:
+        self.audit.quorum_leads(node_id, epoch)
 
-    def violated(self, what: str) -> None:
-        """Note a violation; it is raised at the end of the step, where no code under test can catch it."""
-        if self.violation is None:
-            self.violation = what
-            self.trace(f"VIOLATION {what}")
-            self._events_before_violation = list(self.tail)
+    def cleaning_begins(self, machine: Machine) -> None:
+        """Let the audit read the records first."""
+        self.audit.check()
+        self.faults.log_is_cleaned(machine)
 
-    def failed_inside(self, failure: BaseException) -> None:
-        """Note an unexpected exception on a node as a violation."""
-        self.violated("".join(traceback.format_exception(failure)))
+    def disk_stops_node(self, machine: Machine) -> None:
+        self.faults.count("a node stops because of its disk", machine.host)
 
-    def fail(self) -> None:
-        if self.violation is not None:
-            lines = "\n".join(self._events_before_violation)
-            raise Violation(f"{self.violation}\n--- the last events before it\n{lines}")
+    def power_fails(self, machine: Machine) -> None:
+        self.faults.power_fails(machine, "during a write")
 
-    def how_to_replay(self) -> str:
-        return (
-            f"replay with\npython tests/simulation/simulate.py --what {self.kind} "
-            f"--seed {self.seed} --size {self.size.name} --trace"
-        )
+    def check(self) -> None:
+        self.newest_image()
+        self.audit.check()
 
     def newest_image(self) -> MetadataImage:
         """Return the newest image of all nodes."""
@@ -272,23 +239,6 @@ class ClusterWorld:
             self.audit.batches,
             self.faults.counts,
         )
-
-    def _let_pass(self, duration_ms: int) -> None:
-        end_ms = self.elapsed_ms + duration_ms
-        while self.elapsed_ms < end_ms:
-            self.timers.advance(STEP_MS)
-            self.newest_image()
-            self.audit.check()
-            self.fail()
-
-    def _until(self, limit_ms: int, why_not: Callable[[], str], otherwise: str) -> None:
-        """Wait until `why_not` returns "", or fail with the reason that it returns."""
-        end_ms = self.elapsed_ms + limit_ms
-        while why := why_not():
-            if self.elapsed_ms >= end_ms:
-                self.violated(f"{otherwise} within {limit_ms} ms: {why}")
-                self.fail()
-            self._let_pass(2 * STEP_MS)
 
     def populate(self) -> None:
         rng, size = self.client_rng, self.size

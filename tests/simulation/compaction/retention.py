@@ -23,7 +23,7 @@ from moldau.wire.batch import split_batches
 
 if TYPE_CHECKING:
     from cluster.ledger import Ledger
-    from cluster.node import Machine
+    from machines.machine import Machine
 
     from compaction.world import CompactionWorld
 

@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from cluster.node import Machine
-from cluster.process import Process, ProcessTimer, ProcessTimers
+from machines.machine import Machine
+from machines.process import Process, ProcessTimer, ProcessTimers
 
 from moldau.base.errors import StorageFault
 from moldau.log import compaction, layout

@@ -17,8 +17,8 @@ from moldau.wire.records import decode_records
 
 if TYPE_CHECKING:
     from cluster.ledger import Ledger
-    from cluster.node import Machine
     from cluster.world import ClusterWorld
+    from machines.machine import Machine
 
 READ_BYTES = 1 << 20
 WINDOW_MS = 6_000

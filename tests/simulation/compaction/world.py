@@ -10,8 +10,9 @@ from random import Random
 
 from cluster import world as cluster_world
 from cluster.ledger import Ledger
-from cluster.node import Machine
-from cluster.process import Process, ProcessTimers
+from machines.machine import Machine
+from machines.process import Process, ProcessTimers
+from machines.world import TAIL
 from transactions import world as transactions_world
 
 from compaction.admin import TableAdmin
@@ -44,7 +45,7 @@ class Report(cluster_world.Report):
 class CompactionWorld(transactions_world.TransactionsWorld):
     kind = "compaction"
 
-    def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = cluster_world.TAIL) -> None:
+    def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = TAIL) -> None:
         self.tables: list[TableReader] = []
         self.delete_retention_ms = 3_000 if seed % 2 else 20_000
         """Replicas are down for longer than the shorter of these."""

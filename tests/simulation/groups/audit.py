@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from groups.coordinator import Coordinator
 from moldau.base.ids import Uuid
 from moldau.coordinator.group import serde
 from moldau.coordinator.group.classic.group import ClassicGroup, State
@@ -23,7 +24,6 @@ from moldau.wire.log_records.offsets import GroupMetadataKey, OffsetCommitKey
 from moldau.wire.records import Record, decode_records
 
 if TYPE_CHECKING:
-    from groups.node import Process
     from groups.world import GroupsWorld
 
 
@@ -55,15 +55,13 @@ class Audit:
 
     def reopen(self) -> None:
         """Read the log of another process. If it is shorter than before, read all of it again."""
-        process = self._world.process
-        assert process is not None
         found = {
             partition.name.partition: [
                 (header.last_offset, header.crc)
                 for segment in partition.log.segments
                 for _, header in walk_headers(segment.file, 0, segment.size)
             ]
-            for partition in process.offsets_partitions()
+            for partition in self._world.machine.offsets_partitions()
         }
         if any(
             found[index][: len(partition_log.batches)] != partition_log.batches
@@ -81,10 +79,9 @@ class Audit:
     # --- reading --------------------------------------------------------------------------------------------------
 
     def catch_up(self, is_replay: bool = False) -> None:
-        process = self._world.process
-        if process is None:
+        if not self._world.machine.is_serving:
             return
-        for partition in process.offsets_partitions():
+        for partition in self._world.machine.offsets_partitions():
             partition_log = self._partition_logs.setdefault(partition.name.partition, PartitionLog())
             if partition.log.end_offset > partition_log.end_offset:
                 self._read(partition.log, partition_log, is_replay)
@@ -146,8 +143,8 @@ class Audit:
         world = self._world
         is_asked_for = world.ledger.unsure.get(key.group, 0) > 0
         is_deleted = key.topic not in world.image.topics
-        age_ms = world.clock.now_ms() - before.commit_timestamp
-        is_old = age_ms >= world.settings.offsets_retention_ms
+        age_ms = world.machine.clock.now_ms() - before.commit_timestamp
+        is_old = age_ms >= world.machine.settings.groups.offsets_retention_ms
         if not (is_asked_for or is_deleted or is_old):
             world.violated(f"the offset of {key.topic}-{key.partition} in {key.group} is removed after {age_ms} ms")
         if world.is_read(key.group, key.topic, key.partition):
@@ -200,15 +197,13 @@ class Audit:
 
     def promised(self) -> dict[int, list[tuple[int, int]]]:
         """Return what is committed now and must therefore survive."""
-        process = self._world.process
-        assert process is not None
         return {
             partition.name.partition: [
                 batch
                 for batch in self._partition_logs.get(partition.name.partition, PartitionLog()).batches
                 if batch[0] < partition.high_watermark
             ]
-            for partition in process.offsets_partitions()
+            for partition in self._world.machine.offsets_partitions()
         }
 
     def check_kept(self, promised: dict[int, list[tuple[int, int]]]) -> None:
@@ -231,16 +226,16 @@ def all_records(log: Log) -> list[Record]:
     ]
 
 
-def replayed(process: Process, log: Log, is_compacted: bool) -> Groups:
+def replayed(machine: Coordinator, log: Log, is_compacted: bool) -> Groups:
     records = all_records(log)
     if is_compacted:
         last = {record.key: place for place, record in enumerate(records)}
         records = [record for place, record in enumerate(records) if last[record.key] == place]
-    machine = Groups(process.settings, process.current, process.clock, Random(0))
+    groups = Groups(machine.settings.groups, machine.current, machine.clock, Random(0))
     for record in records:
-        machine.replay(record.key or b"", record.value)
-    machine.loaded()
-    return machine
+        groups.replay(record.key or b"", record.value)
+    groups.loaded()
+    return groups
 
 
 def differences(live: Groups, other: Groups) -> list[str]:

@@ -109,8 +109,9 @@ class ClassicClient(ReadingClient):
         if version >= LEAVE_SEVERAL_FROM:
             request = LeaveGroupRequest(self.group_id, members=[MemberIdentity(self.member_id, self.instance_id)])
         if self.member_id:
-            self.ask(ApiKey.LEAVE_GROUP, version, request, lambda response: None)
-        self.die()
+            self.die_after(ApiKey.LEAVE_GROUP, version, request)
+        else:
+            self.die()
 
     # --- join -----------------------------------------------------------------------------------------------------
 

@@ -88,8 +88,9 @@ class ConsumerClient(ReadingClient):
         if for_a_while:
             request.member_epoch = LEAVE_FOR_A_WHILE
         if self.member_epoch > 0:
-            self.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, self.version, request, lambda response: None)
-        self.die()
+            self.die_after(ApiKey.CONSUMER_GROUP_HEARTBEAT, self.version, request)
+        else:
+            self.die()
 
     # --- the heartbeat --------------------------------------------------------------------------------------------
 

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from machines.machine import RESTART_MS
 from reading_client import EXCUSE_MS
 
-from groups.network import LOSS
 from moldau.coordinator.group.groups import Groups
-from moldau.testing.files import MemoryFiles
 
 if TYPE_CHECKING:
     from groups.world import GroupsWorld
@@ -23,7 +22,7 @@ CLIENT_GAP_MS = 20_000
 ALL_GAP_MS = 2_000
 """Mean time between two faults of everything else."""
 HOUR_MS = 3_600_000
-FLUSH_MS = 20
+LOSS = 0.002
 SLOW_FLUSH_MS = 2_500
 LAST_FAULT_MS = 1_500
 
@@ -56,6 +55,7 @@ class Faults:
     # --- beginning and end ----------------------------------------------------------------------------------------
 
     def begin(self) -> None:
+        self._world.network.loss = LOSS
         self._world.population.settle()
         self._disturb_a_client()
         self._inject_fault()
@@ -83,23 +83,22 @@ class Faults:
         self.is_over = True
         world = self._world
         world.network.loss = 0.0
-        world.flush_ms = FLUSH_MS
-        self._heal()
-        world.files.power_lost_at = None
+        world.machine.heal_disk()
+        world.machine.files.power_lost_at = None
         for client in list(world.clients.values()):
-            if client.stalled_until_ms > world.elapsed_ms:
-                client.stalled_until_ms = world.elapsed_ms
-        world.start_process()
-        if world.process is not None and any(log.fault is not None for log in world.process.store):
-            self.kill("a log that refuses writes is opened again")
+            client.wake()
+        if world.machine.process is None:
+            world.machine.start_now()
+        elif world.machine.has_refusing_logs():
+            world.machine.end(0)  # restart it, so that failed logs are opened again
         world.population.remove_some_members()
         self._later(LAST_FAULT_MS, self._inject_last_fault)
 
     def _inject_last_fault(self) -> None:
         """Let the log refuse writes once more while the remaining members rejoin."""
         self.count("the disk is full")
-        self._world.files.bytes_left = 0
-        self._later(LAST_FAULT_MS, self._heal)
+        self._world.machine.fill_disk(0)
+        self._later(LAST_FAULT_MS, self._world.machine.heal_disk)
 
     def count(self, what: str, about: str = "") -> None:
         self.counts[what] += 1
@@ -122,87 +121,59 @@ class Faults:
     def _jump(self) -> None:
         by_ms = self._rng.choice([-HOUR_MS, -5_000, 5_000, HOUR_MS, 24 * HOUR_MS])
         self.count("the clock jumps", str(by_ms))
-        self._world.clock.jump(by_ms)
+        self._world.machine.clock.jump(by_ms)
 
     def _slow_disk(self) -> None:
         self.count("the disk is slow")
         self.excused_until_ms = self._world.elapsed_ms + EXCUSE_MS
-        self._world.flush_ms = SLOW_FLUSH_MS
-        self._later(self._rng.randint(1_000, 10_000), self._heal)
+        self._world.machine.flush_ms = SLOW_FLUSH_MS
+        self._later(self._rng.randint(1_000, 10_000), self._world.machine.heal_disk)
 
     def _full_disk(self) -> None:
         self.count("the disk is full")
-        self._world.files.bytes_left = self._rng.randint(0, 3_000)
+        self._world.machine.fill_disk(self._rng.randint(0, 3_000))
         # A half written batch cannot be truncated: the log accepts no more until it is opened again.
-        self._world.files.truncate_fails = self._rng.random() < 0.2
-        self._later(self._rng.randint(500, 6_000), self._heal)
+        self._world.machine.files.truncate_fails = self._rng.random() < 0.2
+        self._later(self._rng.randint(500, 6_000), self._world.machine.heal_disk)
 
     def _failing_sync(self) -> None:
         self.count("the disk fails to sync")
-        self._world.files.sync_fails = True
-        self._later(self._rng.randint(100, 2_000), self._heal)
+        self._world.machine.files.sync_fails = True
+        self._later(self._rng.randint(100, 2_000), self._world.machine.heal_disk)
 
     def _short_writes(self) -> None:
         self.count("the disk writes only a part")
-        self._world.files.write_bytes_max = self._rng.randint(16, 200)
-        self._later(self._rng.randint(1_000, 10_000), self._heal)
-
-    def _heal(self) -> None:
-        self._world.flush_ms = FLUSH_MS
-        files = self._world.files
-        files.bytes_left = files.write_bytes_max = None
-        files.sync_fails = files.truncate_fails = False
+        self._world.machine.files.write_bytes_max = self._rng.randint(16, 200)
+        self._later(self._rng.randint(1_000, 10_000), self._world.machine.heal_disk)
 
     # --- the process ----------------------------------------------------------------------------------------------
 
     def _crash_process(self) -> None:
-        if self._world.process is not None:
+        if self._world.machine.is_serving:
             self.count("the process is killed")
-            self.kill("a random fault")
-
-    def kill(self, why: str) -> None:
-        """Kill the process, but not the machine: everything written is still there."""
-        world = self._world
-        if world.process is None:
-            return
-        world.audit.catch_up()
-        # Between two iterations of the loop, so that every decision is written.
-        self.left = {index: machine for index, shard, machine in world.process.shards() if shard.is_ready}
-        self._note_end_of_process(why)
-        world.end_process()
-        world.files = self.reopened()
-        self._later(self._rng.randint(10, 3_000), world.start_process)
-
-    def reopened(self) -> MemoryFiles:
-        """Return the disk for the next process: its faults do not end with a process."""
-        files = self._world.files
-        after = files.restart()
-        after.bytes_left, after.write_bytes_max = files.bytes_left, files.write_bytes_max
-        after.sync_fails, after.truncate_fails = files.sync_fails, files.truncate_fails
-        return after
+            self._world.machine.end(self._rng.randint(*RESTART_MS))
 
     def _power(self) -> None:
-        world = self._world
-        if world.process is None:
+        machine = self._world.machine
+        if not machine.is_serving:
             return
         if self._rng.random() < 0.5:
-            world.files.power_lost_at = world.files.operations + self._rng.randint(0, 30)
+            machine.files.power_lost_at = machine.files.operations + self._rng.randint(0, 30)
         else:
             self.lose_power("between two writes")
 
     def lose_power(self, when: str) -> None:
         self.count("power is lost", when)
-        world = self._world
-        if world.process is not None:
-            self._note_end_of_process("power is lost")
-        world.end_process()
-        world.files = world.files.crash(self._rng)
+        self._world.machine.lose_power(self._rng.randint(*RESTART_MS))
         self.left = {}
-        self._later(self._rng.randint(10, 3_000), world.start_process)
 
-    def _note_end_of_process(self, why: str) -> None:
+    def process_ends(self) -> None:
+        """Note what the process has promised, and its state: unless power is lost, everything written is still there.
+        Every decision is written, because processes are killed between two iterations of the loop."""
         world = self._world
-        assert world.process is not None
-        world.audit.catch_up()
-        self.promised = world.audit.promised()
-        world.trace(f"process {world.starts} has ended: {why}")
+        world.trace(f"process {world.machine.starts} ends")
+        self.left = {}
+        if world.machine.is_serving:
+            world.audit.catch_up()
+            self.promised = world.audit.promised()
+            self.left = {index: machine for index, _, machine in world.machine.shards()}

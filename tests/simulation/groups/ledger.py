@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from reading_client import SEVERAL_GROUPS_FROM, TOPIC_IDS_FROM, Held, ReadingClient
 
-from groups.network import Call
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import Uuid
 from moldau.coordinator.group.classic.group import ClassicGroup
@@ -20,6 +19,7 @@ from moldau.wire.consumer_protocol import read
 from moldau.wire.log_records.consumer_protocol import Assignment
 
 if TYPE_CHECKING:
+    from groups.watch import Call
     from groups.world import GroupsWorld
 
 Place = tuple[str, Uuid, int]
@@ -67,8 +67,10 @@ class Ledger:
         self._given: dict[tuple[Any, ...], bytes] = {}
         self.unsure: dict[str, int] = {}
         """Groups that are being deleted, or whose offsets are."""
-        self._served_by: dict[str, int] = {}
+        self._served_by: dict[str, int | None] = {}
         """The coordinator incarnation that clients last talked to, before the current response."""
+        self._newest_commit: dict[str, int] = {}
+        """The newest connection on which each client has committed."""
         self.answers = 0
         self._judges: dict[int, Callable[[Call, Any], None]] = {
             ApiKey.JOIN_GROUP: self._joined,
@@ -123,13 +125,14 @@ class Ledger:
         world.trace(f"{client.name} gets {code.name}")
         if code is E.FENCED_INSTANCE_ID or client.excused_until_ms > world.elapsed_ms:
             return
-        if world.population.has_twin(client):
+        if world.population.twins_of(client):
             return
         if code is E.ILLEGAL_GENERATION and world.population.is_mixed(client.group_id):
             return  # a group that becomes classic again continues from its own epoch, not from its members'
-        if world.faults.excused_until_ms > world.elapsed_ms or world.process is None:
+        if world.faults.excused_until_ms > world.elapsed_ms or not world.machine.is_serving:
             return
-        if self._served_by.get(client.name) == world.incarnation(client.group_id):
+        served_by = self._served_by.get(client.name)
+        if served_by is not None and served_by == world.incarnation(client.group_id):
             world.violated(f"{client.name} of {client.group_id} gets {code.name} although it met all its deadlines")
 
     # --- responses ------------------------------------------------------------------------------------------------
@@ -137,11 +140,14 @@ class Ledger:
     def delivered(self, call: Call) -> None:
         self._world.audit.catch_up()
         if call.api == ApiKey.OFFSET_COMMIT:
+            newest = self._newest_commit.setdefault(call.sender, call.connection)
+            call.is_late = call.connection < newest
+            self._newest_commit[call.sender] = max(call.connection, newest)
             call.noted = dict(self._places(call, call.request.topics, call.request.group_id))
             for place, partition in call.noted.items():
                 offset = partition.committed_offset
                 self.ceilings[place] = max(self.ceilings.get(place, -1), offset)
-                if call.request.generation_id_or_member_epoch < 0:
+                if _may_decrease(call):
                     self.resets.add((place, offset))
         elif call.api in (ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE):
             for group_id in _deleting(call):
@@ -166,15 +172,16 @@ class Ledger:
         ):
             world.violated(f"{call.sender} has no instance id, but gets {codes}")
         world.trace_answer(call, codes, response)
-        if codes <= {E.NONE, E.REBALANCE_IN_PROGRESS}:
-            self._served_by[call.sender] = world.incarnation(getattr(call.request, "group_id", ""))
+        group_id = getattr(call.request, "group_id", "")
+        if group_id and codes <= {E.NONE, E.REBALANCE_IN_PROGRESS}:
+            self._served_by[call.sender] = world.incarnation(group_id)
         judge = self._judges.get(call.api)
         if judge is not None:
             judge(call, response)
 
     def unanswered(self, call: Call) -> None:
         """Note a request without a response. What it asked to delete may be deleted: the log will show it."""
-        if call.api == ApiKey.OFFSET_COMMIT and call.request.generation_id_or_member_epoch < 0:
+        if call.api == ApiKey.OFFSET_COMMIT and _may_decrease(call):
             for place, partition in call.noted.items():
                 if place in self.floors:
                     self.floors[place] = min(self.floors[place], partition.committed_offset)
@@ -232,13 +239,12 @@ class Ledger:
                     yield (group_id, known.id, each.partition_index), each
 
     def _committed(self, call: Call, response: Any) -> None:
-        is_reset = call.request.generation_id_or_member_epoch < 0
         for place, answer in self._places(call, response.topics, call.request.group_id):
             if answer.error_code or place not in call.noted:
                 continue
             offset = call.noted[place].committed_offset
             floor = self.floors.get(place, -1)
-            if offset < floor and not is_reset:
+            if offset < floor and not _may_decrease(call):
                 self._world.violated(
                     f"{call.sender} commits {offset} of {self.shown(place)} below the committed {floor}"
                 )
@@ -278,6 +284,11 @@ class Ledger:
 def _identity(member_id: str) -> str:
     """Return the instance id of static members, whose member ids change within a generation."""
     return member_id[:-37] if member_id.startswith("instance-") else member_id
+
+
+def _may_decrease(call: Call) -> bool:
+    """Whether this commit may set offsets back: that of an administrator, and one that arrives late."""
+    return call.is_late or call.request.generation_id_or_member_epoch < 0
 
 
 def _deleting(call: Call) -> list[str]:

@@ -8,20 +8,22 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from machines.machine import CLIENT_PORT
+from machines.network import SimulatedPeers
+from machines.process import Process
 from reading_client import REQUEST_TIMEOUT_MS, Held, ReadingClient
 
 from groups.classic_assignors import COOPERATIVE, RANGE, ROUND_ROBIN
 from groups.classic_client import ClassicClient
 from groups.consumer_client import ConsumerClient
-from moldau.base.errors import StorageFault
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from moldau.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from moldau.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.wire.messages.delete_groups import DeleteGroupsRequest
-from moldau.wire.messages.delete_topics import DeleteTopicsRequest
+from moldau.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.wire.messages.describe_groups import DescribeGroupsRequest
 from moldau.wire.messages.list_groups import ListGroupsRequest
 from moldau.wire.messages.offset_commit import (
@@ -34,6 +36,7 @@ from moldau.wire.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
     from groups.world import GroupsWorld
@@ -61,6 +64,7 @@ class Population:
         self._instances: dict[str, list[str]] = {}
         """The subscriptions of the static clients."""
         self._names = 0
+        self._admin_peers = SimulatedPeers(world.network, Process("admin"), world.timers.after_ms)
         assignors = [(RANGE, ROUND_ROBIN), (RANGE,), (COOPERATIVE,)]
         kinds = ["classic", "classic", "consumer", "consumer", *(["mixed"] if world.has_mixed_groups else [])]
         self.groups = [
@@ -171,17 +175,19 @@ class Population:
             self._world.faults.count("a client dies", client.name)
             client.die()
 
-    def has_twin(self, client: ReadingClient) -> bool:
-        return client.instance_id is not None and any(
-            other is not client and other.instance_id == client.instance_id for other in self._world.clients.values()
-        )
+    def twins_of(self, client: ReadingClient) -> list[ReadingClient]:
+        """Return the other clients with the same instance id."""
+        if client.instance_id is None:
+            return []
+        others = self._world.clients.values()
+        return [other for other in others if other is not client and other.instance_id == client.instance_id]
 
     def remove_some_members(self) -> None:
         """In each group, some members leave or die at once; of two members with one instance id, one is kept, so that
         they do not fence each other for ever."""
         dying = {group.group_id for group in self.groups if self._rng.random() < 0.5}
         for client in list(self._world.clients.values()):
-            if self.has_twin(client):
+            if self.twins_of(client):
                 client.die()
             elif self._rng.random() < 0.25:
                 is_dying = client.group_id in dying
@@ -217,28 +223,22 @@ class Population:
         elif len(topic.partitions) < PARTITIONS_MAX and self._rng.random() < 0.6:
             self._world.faults.count("a topic grows", name)
             grown = CreatePartitionsTopic(name, len(topic.partitions) + self._rng.randint(1, 2), None)
-            self._administer(
-                lambda process: process.ask_controller(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest([grown]))
-            )
+            self._ask(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest([grown]))
         else:
             self._world.faults.count("a topic is deleted", name)
-            self._deleted_ms[name] = self._world.elapsed_ms
-            self._administer(
-                lambda process: process.ask_controller(ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=[name]))
-            )
+            self.delete(name)
+
+    def delete(self, name: str) -> None:
+        self._deleted_ms[name] = self._world.elapsed_ms
+        self._ask(ApiKey.DELETE_TOPICS, DeleteTopicsRequest([DeleteTopicState(name)]))
 
     def _create(self, name: str) -> None:
         topic = CreatableTopic(name, self._rng.randint(1, 4), 1)
-        self._administer(lambda process: process.ask_controller(ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic])))
+        self._ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([topic]))
 
-    def _administer(self, what: Any) -> None:
-        process = self._world.process
-        if process is None:
-            return
-        try:
-            what(process)
-        except StorageFault as fault:
-            self._world.trace(f"the controller cannot write: {fault}")
+    def _ask(self, api: ApiKey, request: Message, version: int | None = None) -> None:
+        peer = self._admin_peers.to(self._world.machine.host, CLIENT_PORT, "")
+        peer.ask(api, request, REQUEST_TIMEOUT_MS, version)
 
     # --- administration of groups ---------------------------------------------------------------------------------
 
@@ -249,16 +249,13 @@ class Population:
 
     def _describe_groups(self, group_id: str) -> None:
         self._world.faults.count("groups are listed and described", group_id)
-        self._ask(ApiKey.LIST_GROUPS, self._rng.randint(0, 5), ListGroupsRequest())
-        self._ask(ApiKey.DESCRIBE_GROUPS, self._rng.randint(0, 6), DescribeGroupsRequest([group_id]))
-        self._ask(ApiKey.CONSUMER_GROUP_DESCRIBE, self._rng.randint(0, 1), ConsumerGroupDescribeRequest([group_id]))
-
-    def _ask(self, api: ApiKey, version: int, request: Any) -> None:
-        self._world.network.ask("admin", api, version, request, REQUEST_TIMEOUT_MS, lambda response: None)
+        self._ask(ApiKey.LIST_GROUPS, ListGroupsRequest(), self._rng.randint(0, 5))
+        self._ask(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest([group_id]), self._rng.randint(0, 6))
+        self._ask(ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeRequest([group_id]), self._rng.randint(0, 1))
 
     def _delete_group(self, group_id: str) -> None:
         self._world.faults.count("a group deletion is requested", group_id)
-        self._ask(ApiKey.DELETE_GROUPS, self._rng.randint(0, 2), DeleteGroupsRequest([group_id]))
+        self._ask(ApiKey.DELETE_GROUPS, DeleteGroupsRequest([group_id]), self._rng.randint(0, 2))
 
     def _some_partition(self) -> tuple[str, Held] | None:
         topics = [topic for name, topic in sorted(self._world.image.topics.items()) if not name.startswith("__")]
@@ -273,7 +270,7 @@ class Population:
             self._world.faults.count("an offset deletion is requested", group_id)
             partitions = [OffsetDeleteRequestPartition(found[1].partition)]
             topics = [OffsetDeleteRequestTopic(found[0], partitions)]
-            self._ask(ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id, topics))
+            self._ask(ApiKey.OFFSET_DELETE, OffsetDeleteRequest(group_id, topics))
 
     def _reset_offsets(self, group_id: str) -> None:
         """Reset an offset without being a member; only an empty group allows it."""
@@ -282,4 +279,4 @@ class Population:
             self._world.faults.count("an offset reset is requested", group_id)
             partitions = [OffsetCommitRequestPartition(found[1].partition, self._rng.randint(0, 20))]
             topics = [OffsetCommitRequestTopic(found[1].topic_id, "", partitions)]
-            self._ask(ApiKey.OFFSET_COMMIT, 10, OffsetCommitRequest(group_id, topics=topics))
+            self._ask(ApiKey.OFFSET_COMMIT, OffsetCommitRequest(group_id, topics=topics), 10)

@@ -7,44 +7,45 @@ make progress.
 
 from __future__ import annotations
 
-import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from reading_client import Held, ReadingClient
+from machines.machine import Machine
+from machines.network import Network
+from machines.world import TAIL, World
+from reading_client import PARKED, Held, ReadingClient
 
 from groups.audit import Audit, differences, replayed
-from groups.faults import FLUSH_MS, LAST_FAULT_MS, Faults
+from groups.coordinator import Coordinator
+from groups.faults import LAST_FAULT_MS, Faults
 from groups.ledger import Ledger
-from groups.network import Call, Network
-from groups.node import Process
 from groups.population import Population
-from moldau.base.errors import ErrorCode, StorageFault
+from groups.watch import Call, Watch, WatchedRouter
+from moldau.base.errors import ErrorCode
 from moldau.base.ids import Uuid
+from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.groups import Groups
-from moldau.coordinator.group.settings import GroupSettings
 from moldau.metadata.image import MetadataImage
-from moldau.testing.clock import FakeTimers
-from moldau.testing.files import MemoryFiles, PowerLoss
+from moldau.server.router import Router
 from moldau.wire.apis import ApiKey
 
-STEP_MS = 100
+START_MAX_MS = 30_000
 RECOVERY_MAX_MS = 100_000
 """Several times longer than any session without heartbeats and any rebalance can last."""
 PROGRESS_MAX_MS = 60_000
 PARKED_MAX_MS = 40_000
 """A little more than the longest rebalance timeout and the delay of the first rebalance."""
 ANSWER_MAX_MS = 20_000
-TAIL = 60
+DELETION_MAX_MS = 10_000
+REMOVAL_MAX_MS = 1_000
 ENTRIES_PER_SECOND = 20
-
-
-class Violation(AssertionError):
-    """Something happened that must not happen."""
+SLOW_MS = (100, 3_000)
+LATE_MS = 20_000
+"""How long a late message may still have consequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,139 +86,96 @@ class Report:
         )
 
 
-class GroupsWorld:
+class GroupsWorld(World):
+    kind = "groups"
+    answers_early = False
+    step_ms = 100
+
     def __init__(self, seed: int, size: Size = SMALL, tail: int = TAIL, has_mixed_groups: bool = True) -> None:
+        super().__init__(seed, size.name, tail)
         master = Random(seed)
-        self.seed = seed
         self.size = size
         self.has_mixed_groups = has_mixed_groups
-        self.timers = FakeTimers()
-        self.clock = self.timers.clock
         self.client_rng = Random(master.random())
-        self._node_rng = Random(master.random())
-        self._flush_rng = Random(master.random())
-        self.tail: deque[str] = deque(maxlen=tail or None)
-        self.digest = 0
-        self.violation: str | None = None
         self.clients: dict[str, ReadingClient] = {}
         self.members = 0
         self.topic_names: dict[Uuid, str] = {}
         self.image = MetadataImage()
-        self.settings = _settings(Random(master.random()))
-        self.files = MemoryFiles()
-        self.process: Process | None = None
-        """The process that serves."""
-        self.newest: Process | None = None
-        self.starts = 0
-        self.flush_ms = FLUSH_MS
         self._incarnations: dict[int, int] = {}
         self._machines: list[Any] = []
+        self._loaded: dict[int, Groups] = {}
+        """The state of each partition's groups that was loaded last."""
         self.ledger = Ledger(self)
         self.audit = Audit(self)
+        self.watch = Watch(self)
         self.network = Network(self, Random(master.random()))
+        self.network.slow_ms = SLOW_MS
+        self.machine = Coordinator(self, _properties(Random(master.random())), Random(master.random()))
         self.population = Population(self, Random(master.random()))
         self.faults = Faults(self, Random(master.random()))
-
-    # --- time and trace -------------------------------------------------------------------------------------------
-
-    @property
-    def elapsed_ms(self) -> int:
-        return self.clock.monotonic_ms()
-
-    def trace(self, text: str) -> None:
-        line = f"{self.elapsed_ms:>8} {text}"
-        self.digest = zlib.crc32(line.encode(), self.digest)
-        self.tail.append(line)
 
     def trace_answer(self, call: Call, codes: set[ErrorCode], response: Any) -> None:
         shown = "+".join(sorted(code.name for code in codes)) or "NONE"
         about = getattr(response, "member_epoch", None) or getattr(response, "generation_id", "")
         self.trace(f"{call.sender} {ApiKey(call.api).name} v{call.version} {shown} {about}")
 
-    def violated(self, what: str) -> None:
-        """Note a violation; it is raised at the end of the step, where no code under test can catch it."""
-        if self.violation is None:
-            self.violation = what
-            self.trace(f"VIOLATION {what}")
-            self._events_before_violation = list(self.tail)
-
-    def fail(self) -> None:
-        if self.violation is not None:
-            lines = "\n".join(self._events_before_violation)
-            raise Violation(f"{self.violation}\n--- the last events before it\n{lines}")
-
-    def how_to_replay(self) -> str:
-        return (
-            "replay with\npython tests/simulation/simulate.py --what groups "
-            f"--seed {self.seed} --size {self.size.name} --trace"
-        )
-
     # --- the broker -----------------------------------------------------------------------------------------------
 
-    def start_process(self) -> None:
-        """Start the process; retry if the disk refuses."""
-        if self.process is not None:
-            return
-        self.starts += 1
-        try:
-            self.newest = process = Process(
-                self.files, self.timers, self._node_rng, self.settings, self._flush_delay_ms, self._disk_failed
-            )
-            process.start()
-        except StorageFault as fault:
-            self.trace(f"the process cannot start: {fault}")
-            self.end_process()
-            self.files = self.faults.reopened()
-            self.timers.after_ms(1_000, self.start_process)
-            return
-        process.current.add_listener(self._follow)
-        self._follow(process.current.image, None)
-        self.process = process
-        self.trace(f"process {self.starts} is up")
-        self._process_is_up()
+    def router_of(self, router: Router) -> WatchedRouter:
+        return WatchedRouter(self, router)
 
-    def end_process(self) -> None:
-        """End the process, also one that has not started yet."""
-        if self.newest is not None:
-            self.newest.die()
-        if self.process is not None:
-            self.process = None
-            self.network.disconnected()
-
-    def _process_is_up(self) -> None:
+    def node_serves(self, machine: Machine) -> None:
+        self.machine.current.add_listener(self._follow)
+        self._follow(self.machine.current.image, None)
         self.audit.reopen()
         self.audit.check_kept(self.faults.promised)
-        self.ledger.check_all_holders()
-        left, self.faults.left = self.faults.left, {}
-        assert self.process is not None
-        for index, shard, machine in self.process.shards():
-            if index in left and shard.is_ready:
-                self._compare(left[index], machine, "after the process was killed")
+        self.check_loaded()
+
+    def check_loaded(self) -> None:
+        """Check state that was just loaded, before a request changes it. It must be that of the process before, if this
+        was killed."""
+        if not self.machine.is_serving:
+            return
+        for index, _, groups in self.machine.shards():
+            if self._loaded.get(index) is not groups:
+                self._loaded[index] = groups
+                self.ledger.check_all_holders()
+                if index in self.faults.left:
+                    self._compare(self.faults.left.pop(index), groups, "after the process was killed")
+
+    def process_ends(self, machine: Machine) -> None:
+        self.faults.process_ends()
+        self.watch.process_ends()
+
+    def disk_stops_node(self, machine: Machine) -> None:
+        self.faults.count("the node stops because of its disk")
+
+    def power_fails(self, machine: Machine) -> None:
+        self.faults.lose_power("during a write")
+
+    def message_is_slow(self, source: str, target: str) -> None:
+        for name in (source, target):
+            if name in self.clients:
+                self.clients[name].excuse(LATE_MS)
 
     def _follow(self, image: MetadataImage, changes: Any) -> None:
         self.image = image
         for name, topic in image.topics.items():
             self.topic_names.setdefault(topic.id, name)
 
-    def _flush_delay_ms(self) -> int:
-        return self._flush_rng.randint(1, self.flush_ms)
-
-    def _disk_failed(self, fault: StorageFault) -> None:
-        self.trace(f"the node stops: {fault}")
-        self.faults.kill("its disk failed")
-
     def group(self, group_id: str) -> Group | None:
         """Return the group as the coordinator has it, or None while there is no coordinator."""
-        if self.process is None:
+        if not self.machine.is_serving:
             return None
-        machine = self.process.machine_of(group_id)
+        machine = self.machine.machine_of(group_id)
         return None if machine is None else machine.state.groups.get(group_id)
 
-    def incarnation(self, group_id: str) -> int:
-        """Return a number for the coordinator's state that has the group: state that is not logged is lost from one to
-        the next."""
-        assert self.process is not None
-        machine = self.process.groups.shards._shards[self.process.groups.shards.partition_of(group_id)].machine
+    def incarnation(self, group_id: str) -> int | None:
+        """Return a number for the coordinator's state that has the group, None if none is loaded: state that is not
+        logged is lost from one to the next."""
+        machine = self.machine.machine_of(group_id)
+        if machine is None:
+            return None
         if id(machine) not in self._incarnations:
             self._machines.append(machine)
             self._incarnations[id(machine)] = len(self._machines)
@@ -248,7 +206,8 @@ class GroupsWorld:
     # --- a run ----------------------------------------------------------------------------------------------------
 
     def run(self) -> Report:
-        self.start_process()
+        self.machine.start_now()
+        self._until(START_MAX_MS, self._why_not_started, "the broker does not start")
         self.faults.begin()
         self._let_pass(self.size.chaos_ms)
         self.faults.end()
@@ -259,6 +218,7 @@ class GroupsWorld:
         self.check_replay(is_compacted=False)
         self.check_replay(is_compacted=True)
         self._check_leftovers()
+        self._check_deletion()
         self.fail()
         return Report(
             self.seed,
@@ -270,39 +230,32 @@ class GroupsWorld:
             self.faults.counts,
         )
 
-    def _let_pass(self, duration_ms: int) -> None:
-        end_ms = self.elapsed_ms + duration_ms
-        while self.elapsed_ms < end_ms:
-            try:
-                self.timers.advance(STEP_MS)
-            except PowerLoss:
-                self.faults.lose_power("during a write")
-            self.audit.catch_up()
-            self._check_parked()
-            self.fail()
+    def _why_not_started(self) -> str:
+        """Start the node's coordinator, as the first client does that looks for it."""
+        if not self.machine.is_serving:
+            return "it does not serve"
+        if CONSUMER_OFFSETS_TOPIC not in self.image.topics:
+            self.machine.side.groups.topic.create_if_missing()
+        return "" if self.machine.is_loaded() else "its coordinator is not loaded"
 
-    def _until(self, limit_ms: int, why_not: Any, otherwise: str) -> None:
-        end_ms = self.elapsed_ms + limit_ms
-        while why := why_not():
-            if self.elapsed_ms >= end_ms:
-                self.violated(f"{otherwise} within {limit_ms} ms: {why}")
-                self.fail()
-            self._let_pass(1_000)
+    def check(self) -> None:
+        self.check_loaded()
+        self.audit.catch_up()
+        self._check_parked()
 
     def _check_parked(self) -> None:
-        for call, since_ms in self.network.parked.items():
-            waits = call.api in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
-            if self.elapsed_ms - since_ms > (PARKED_MAX_MS if waits else ANSWER_MAX_MS):
-                self.violated(f"{call.sender} waits for {ApiKey(call.api).name} since {since_ms}")
+        for call in self.watch.parked:
+            limit_ms = PARKED_MAX_MS if call.api in PARKED else ANSWER_MAX_MS
+            if self.elapsed_ms - call.delivered_ms > limit_ms:
+                self.violated(f"{call.sender} waits for {ApiKey(call.api).name} since {call.delivered_ms}")
 
     def check_replay(self, is_compacted: bool) -> None:
         """Compare with a replayed machine, only between two iterations of the loop, when every decision is written."""
-        if self.process is None:
+        if not self.machine.is_serving:
             return
-        for index, shard, machine in self.process.shards():
-            if shard.is_ready:
-                other = replayed(self.process, self.process.offsets_partitions()[index].log, is_compacted)
-                self._compare(machine, other, "compacted" if is_compacted else "replayed")
+        for index, _, groups in self.machine.shards():
+            other = replayed(self.machine, self.machine.offsets_partitions()[index].log, is_compacted)
+            self._compare(groups, other, "compacted" if is_compacted else "replayed")
 
     def _compare(self, live: Groups, other: Groups, how: str) -> None:
         for difference in differences(live, other):
@@ -310,13 +263,39 @@ class GroupsWorld:
 
     def _check_leftovers(self) -> None:
         """Check that nothing is left of deleted topics, at the latest after the expiration of offsets."""
-        assert self.process is not None
-        self.process.groups.expire_offsets()
-        self._let_pass(STEP_MS)
-        for _, _, machine in self.process.shards():
-            for group_id, committed in machine.state.offsets.items():
-                for topic in committed.keys() - self.image.topics.keys():
-                    self.violated(f"{group_id} still has offsets of {topic}, which was deleted")
+        self.machine.act(self.machine.side.groups.expire_offsets)
+        self._let_pass(self.step_ms)
+        if left := self._why_offsets_left():
+            self.violated(left)
+
+    def _check_deletion(self) -> None:
+        """Delete a topic, now that nothing is wrong: its offsets are removed at once."""
+        name = next(iter(self._topics_with_offsets()), None)
+        if name is not None:
+            self._until(DELETION_MAX_MS, lambda: self._why_not_deleted(name), "a topic is not deleted")
+            self._until(REMOVAL_MAX_MS, self._why_offsets_left, "offsets are not removed")
+
+    def _why_not_deleted(self, name: str) -> str:
+        """Ask until the topic is deleted: the administrator's connection may still hang."""
+        if name not in self.image.topics:
+            return ""
+        self.population.delete(name)
+        return f"{name} exists"
+
+    def _topics_with_offsets(self) -> list[str]:
+        """Return all topics in which a group has committed."""
+        return sorted(
+            {
+                topic
+                for _, _, groups in self.machine.shards()
+                for committed in groups.state.offsets.values()
+                for topic in committed
+            }
+        )
+
+    def _why_offsets_left(self) -> str:
+        left = [topic for topic in self._topics_with_offsets() if topic not in self.image.topics]
+        return f"there are offsets of {', '.join(left)}, deleted before" if left else ""
 
     # --- the final state ------------------------------------------------------------------------------------------
 
@@ -333,7 +312,7 @@ class GroupsWorld:
 
     def _why_not_stable(self) -> str:
         """Return why the groups are not stable; "" if they are."""
-        if self.process is None:
+        if not self.machine.is_serving:
             return "the broker is down"
         for client in self.clients.values():
             if not client.is_settled or not self.ledger.is_valid(client):
@@ -359,10 +338,10 @@ class GroupsWorld:
         return ""
 
 
-def _settings(rng: Random) -> GroupSettings:
-    return GroupSettings(
-        initial_rebalance_delay_ms=rng.choice([0, 500, 3_000]),
-        consumer_session_timeout_ms=15_000,
-        consumer_heartbeat_interval_ms=3_000,
-        offsets_retention_ms=60_000,
-    )
+def _properties(rng: Random) -> dict[str, str]:
+    return {
+        "group.initial.rebalance.delay.ms": str(rng.choice([0, 500, 3_000])),
+        "group.consumer.session.timeout.ms": "15000",
+        "group.consumer.heartbeat.interval.ms": "3000",
+        "offsets.retention.minutes": "1",
+    }

@@ -22,7 +22,7 @@ from moldau.coordinator.transaction.transaction import PREPARED, PRODUCER_EPOCH_
 from moldau.wire.apis import ApiKey
 
 if TYPE_CHECKING:
-    from cluster.node import Machine
+    from machines.machine import Machine
 
     from transactions.world import TransactionsWorld
 

@@ -14,6 +14,7 @@ from cluster.consumers import Consumer
 from cluster.ledger import Ledger
 from cluster.producers import Producer
 from compaction.ledger import CompactedLedger
+from machines.world import TAIL
 
 from moldau.base.ids import Uuid
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -47,7 +48,7 @@ class Report(cluster_world.Report):
 class TransactionsWorld(cluster_world.ClusterWorld):
     kind = "transactions"
 
-    def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = cluster_world.TAIL) -> None:
+    def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = TAIL) -> None:
         self.history = History(self.violated)
         self.id_owners: list[IdOwner] = []
         self.readers: list[CommittedReader] = []

@@ -14,6 +14,7 @@ from unittest import mock
 from cluster import world as cluster_world
 from cluster.ledger import Ledger
 from compaction.world import CompactionWorld
+from machines.world import TAIL
 
 from moldau.base.ids import Uuid
 from moldau.base.ports import RunInThread
@@ -101,7 +102,7 @@ class FailingViews(ViewsInThread):
 class ViewsWorld(CompactionWorld):
     kind = "views"
 
-    def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = cluster_world.TAIL) -> None:
+    def __init__(self, seed: int, size: cluster_world.Size = SMALL, tail: int = TAIL) -> None:
         self.views = {"view-0": "table-0", "view-1": "stream", "view-2": "stream", "view-3": "fleeting"}
         """The names of the views, with those of their sources."""
         self.known_views: dict[Uuid, KnownView] = {}

@@ -114,6 +114,20 @@ def test_offsets_of_a_new_topic_that_are_committed_between_two_turns_stay() -> N
     assert sorted(groups.state.offsets["g"]["t"]) == [0, COUNT - 1]
 
 
+def test_offsets_of_a_topic_created_again_stay_when_its_deletion_is_learned_late() -> None:
+    old, new = (TopicImage("t", letter * 16, ()) for letter in (b"o", b"n"))
+    groups = groups_with_offsets()
+    groups.state.current.image = MetadataImage(topics={"t": new})
+    for index, topic in ((0, old), (1, new)):
+        groups.state.offsets["g"]["t"][index] = OffsetCommitValue(5, topic_id=topic.id)
+    changes = TopicChanges.of(groups.state.current.image, Changes(removed=[old]))
+    for outcome in groups.topics_changed(changes, TurnItems(COUNT)):
+        if outcome is not None:
+            groups.apply_all(outcome.records)
+    assert 0 not in groups.state.offsets["g"]["t"]
+    assert groups.state.offsets["g"]["t"][1].offset == 5
+
+
 class UnreadableOffsets(dict[str, dict[str, dict[int, OffsetCommitValue]]]):
     def items(self) -> NoReturn:
         raise AssertionError("all offsets are read")

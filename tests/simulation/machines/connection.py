@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from cluster.process import Process
+from machines.process import Process
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.promise import Promise
-from moldau.security.acls.access import UNRESTRICTED
-from moldau.server.conversation import ConnectionBudget, Conversation
-from moldau.server.router import Router
+from moldau.security.acls.access import UNRESTRICTED, Access
+from moldau.server.conversation import ConnectionBudget, Conversation, Reply
 from moldau.wire.apis import APIS, ApiKey, response_class
 from moldau.wire.codec import Outgoing
 from moldau.wire.frames import read_response, request_frame
 from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
-    from cluster.network import Network, SimulatedPeer
+    from machines.network import Network, SimulatedPeer
 
 ZOMBIE_SHARE = 0.5
 """Share of the messages in flight that still arrive after their sender has given up."""
@@ -26,11 +25,19 @@ FRAME_BYTES_MAX = 1 << 24
 Deliver = Callable[[], None]
 
 
+class AnswersFrames(Protocol):
+    """A router, or what stands before it."""
+
+    def served(self) -> dict[int, tuple[int, int]]: ...
+
+    def answer(self, listener: str, address: str, access: Access, frame: memoryview) -> Reply: ...
+
+
 class Listening(NamedTuple):
     """A process that accepts connections at an address."""
 
     process: Process
-    router: Router
+    router: AnswersFrames
     name: str
     on_closed: Callable[[str], None]
     """Called with the address of a client whose connection is closed."""

@@ -1,4 +1,4 @@
-"""The network of the cluster simulation behaves as `moldau.client.peers` requires, and fails as TCP does."""
+"""The network between simulated machines behaves as `moldau.client.peers` requires, and fails as TCP does."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from cluster.connection import Listening
-from cluster.network import Network, SimulatedPeers
-from cluster.process import RATE_ONE, MachineClock, Process, ProcessTimers
+from machines.connection import Listening
+from machines.network import Network, SimulatedPeers
+from machines.process import RATE_ONE, MachineClock, Process, ProcessTimers
+from machines.world import World
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
@@ -40,14 +41,12 @@ class Echo(Handler):
         return HeartbeatResponse(error_code=request.generation_id)
 
 
-class TwoProcesses:
+class TwoProcesses(World):
     """Two processes and the network between them."""
 
     def __init__(self) -> None:
-        self.timers = FakeTimers()
-        self.clock = self.timers.clock
-        self.network = Network(self, Random(1))  # type: ignore[arg-type]
-        self.network.loss = 0.0
+        super().__init__(seed=1, size_name="")
+        self.network = Network(self, Random(1))
         self.client, self.server = Process("client"), Process("server")
         self.echo = Echo()
         router = Router()

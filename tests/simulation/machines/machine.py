@@ -1,4 +1,4 @@
-"""A machine of the cluster and the process on it: starts, kills, suspensions, power losses, replaced and full disks.
+"""A machine and the process on it: starts, kills, suspensions, power losses, replaced and full disks.
 
 The process is a whole node with its real code: only clock, timers, files, random numbers, flusher and network are
 virtual.
@@ -12,9 +12,10 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from cluster.connection import Listening
-from cluster.network import SimulatedPeers
-from cluster.process import MachineClock, Process, ProcessTimers
+from machines.connection import Listening
+from machines.flushers import SlowFlusher
+from machines.network import SimulatedPeers
+from machines.process import MachineClock, Process, ProcessTimers
 from moldau.assembly import Assembly
 from moldau.assembly import World as Ports
 from moldau.base.errors import StorageFault
@@ -23,9 +24,8 @@ from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.base.topic_names import METADATA_TOPIC
 from moldau.log.cleaning.job import CleaningJob, CleaningResult
-from moldau.log.flush import FlushWork
 from moldau.log.log import Log
-from moldau.replica.flushing import Flushable, Flusher
+from moldau.replica.flushing import Flusher
 from moldau.replica.partition import Partition
 from moldau.runtime.cleaning.ports import CleaningFailed, ThreadSegmentCleaner
 from moldau.runtime.running_clock import RunningClock
@@ -34,7 +34,7 @@ from moldau.testing.files import MemoryFiles
 from moldau.wire.batch import BatchHeader, split_batches
 
 if TYPE_CHECKING:
-    from cluster.world import ClusterWorld
+    from machines.world import World
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 METADATA = TopicPartition(METADATA_TOPIC, 0)
@@ -49,94 +49,21 @@ NEW_DISK_MS = 15_000
 """In this time a node has prepared a new disk for the case that it is full."""
 
 
-def begin_flush(log: Flushable) -> FlushWork | None:
-    """Do what the broker's flusher does: if space is lacking, the flush is postponed."""
-    try:
-        work = log.log.begin_flush()
-    except StorageFault as fault:
-        if not fault.is_shortage:
-            raise
-        log.flush_postponed(fault)
-        return None
-    if work is None:
-        log.flushed()
-    return work
-
-
-def end_flush(log: Flushable, work: FlushWork, sync: Callable[[], None]) -> StorageFault | None:
-    """Sync, and do what the broker's flusher does then. Return a fault because of which the node stops."""
-    with suppress(StorageFault):  # the work keeps it
-        sync()
-    if log.log.fault is not None:
-        return None
-    if work.fault is not None:
-        return work.fault
-    log.log.finish_flush(work)
-    if work.shortage is not None:
-        log.flush_postponed(work.shortage)
-    if work.shortage is None or log.log.recovery_point >= work.up_to:
-        log.flushed()
-    return None
-
-
-class SlowFlusher:
-    """Flushes logs as the broker's own flusher does, after a random delay."""
-
-    def __init__(
-        self, timers: ProcessTimers, delay_ms: Callable[[], int], on_fault: Callable[[StorageFault], None]
-    ) -> None:
-        self._timers = timers
-        self._delay_ms = delay_ms
-        self._on_fault = on_fault
-        self._asked: dict[Flushable, None] = {}
-        self._is_running = False
-
-    def request(self, log: Flushable) -> None:
-        self._asked[log] = None
-        if not self._is_running:
-            self._begin()
-
-    def _begin(self) -> None:
-        asked, self._asked = list(self._asked), {}
-        works = []
-        for each in asked:
-            if each.log.fault is None:
-                work = begin_flush(each)
-                if work is not None:
-                    works.append((each, work))
-        if works:
-            self._is_running = True
-            self._timers.after_ms(self._delay_ms(), lambda: self._end(works))
-
-    def _end(self, works: list[tuple[Flushable, FlushWork]]) -> None:
-        self._is_running = False
-        for each, work in works:
-            fault = end_flush(each, work, work.sync)
-            if fault is not None:
-                self._on_fault(fault)
-                return
-        if self._asked and not self._is_running:
-            self._begin()
-
-
 class WatchedCleaning(ThreadSegmentCleaner):
     """Lets the audit read the records before a cleaning may remove them."""
 
-    def __init__(self, world: ClusterWorld, machine: Machine, run_in_thread: RunInThread) -> None:
+    def __init__(self, world: World, machine: Machine, run_in_thread: RunInThread) -> None:
         super().__init__(machine.files, run_in_thread)
         self._world = world
         self._machine = machine
 
     def clean(self, job: CleaningJob, bytes_per_second: float) -> Promise[CleaningResult | CleaningFailed]:
-        self._world.audit.check()
-        self._world.faults.log_is_cleaned(self._machine)
+        self._world.cleaning_begins(self._machine)
         return super().clean(job, bytes_per_second)
 
 
 class Machine:
-    def __init__(
-        self, world: ClusterWorld, node_id: int, roles: str, properties: Mapping[str, str], rng: Random
-    ) -> None:
+    def __init__(self, world: World, node_id: int, roles: str, properties: Mapping[str, str], rng: Random) -> None:
         self._world = world
         self._rng = rng
         self.node_id = node_id
@@ -193,7 +120,7 @@ class Machine:
             self._world.network.power_on(self.host)
         process = self.process = Process(
             self.host,
-            on_power_loss=lambda: self._world.faults.power_fails(self, "during a write"),
+            on_power_loss=lambda: self._world.power_fails(self),
             on_failure=self._failed,
         )
         self._world.trace(f"{self.host} starts, process {self.starts}")
@@ -250,7 +177,8 @@ class Machine:
     def _listen_for_clients(self, assembly: Assembly, process: Process) -> None:
         if assembly.broker_side is not None:
             name = self.settings.listeners[0].name
-            router, gone = assembly.broker_side.router, assembly.broker_side.connection_gone
+            router = self._world.router_of(assembly.broker_side.router)
+            gone = assembly.broker_side.connection_gone
             self._world.network.listen(self.host, CLIENT_PORT, Listening(process, router, name, gone))
 
     def _serves(self, process: Process) -> None:
@@ -259,6 +187,7 @@ class Machine:
             if not self._world.answers_early:
                 self._listen_for_clients(self.assembly, process)
             self._world.trace(f"{self.host} serves")
+            self._world.node_serves(self)
 
     def _flush_delay_ms(self) -> int:
         return self._rng.randint(1, self.flush_ms)
@@ -286,7 +215,7 @@ class Machine:
             self._world.failed_inside(fault)
         self._world.trace(f"{self.host} stops: {fault}")
         self._judge_stop(f"stops: {fault}")
-        self._world.faults.count("a node stops because of its disk", self.host)
+        self._world.disk_stops_node(self)
         if self.assembly is not None:
             with suppress(StorageFault):
                 self.assembly.distrust()
@@ -356,12 +285,13 @@ class Machine:
         self.end(self._rng.randint(*RESTART_MS))
 
     def _end_process(self) -> Process | None:
+        if self.process is not None:
+            self._world.process_ends(self)
         process, self.process = self.process, None
         self.assembly = None
         self.is_serving = self.is_leaving = False
         if process is not None:
             process.end()
-            self._world.audit.process_ended(self.node_id)
         return process
 
     def _reopened(self) -> MemoryFiles:
@@ -419,25 +349,16 @@ class Machine:
     def leads_quorum(self) -> bool:
         return self.assembly is not None and self.assembly.driver.is_leader
 
-    def is_in_the_image(self) -> bool:
-        """Whether the controller has registered and unfenced this process."""
-        if self.assembly is None:
-            return False
-        if self.assembly.broker_side is None:
-            return True
-        broker = self._world.newest_image().brokers.get(self.node_id)
-        return broker is not None and not broker.fenced and broker.epoch == self.assembly.broker_side.lifecycle.epoch
-
 
 class QuorumWatch:
     """Is notified by the quorum's driver when this node leads."""
 
-    def __init__(self, world: ClusterWorld, node_id: int) -> None:
+    def __init__(self, world: World, node_id: int) -> None:
         self._world = world
         self._node_id = node_id
 
     def leading(self, epoch: int) -> None:
-        self._world.audit.quorum_leads(self._node_id, epoch)
+        self._world.node_leads_quorum(self._node_id, epoch)
 
     def no_longer_leading(self) -> None:
         """Nothing to check."""

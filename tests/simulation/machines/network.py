@@ -11,15 +11,15 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from cluster.connection import Connection, Listening, PendingRequest, Pipe
-from cluster.process import Process
+from machines.connection import Connection, Listening, PendingRequest, Pipe
+from machines.process import Process
 from moldau.base.errors import ErrorCode, MalformedData, StorageFault
 from moldau.base.promise import Promise
 from moldau.wire.apis import ApiKey
 from moldau.wire.schema import Message
 
 if TYPE_CHECKING:
-    from cluster.world import ClusterWorld
+    from machines.world import World
 
 LATENCY_MS = (1, 5)
 SLOW_SHARE = 0.004
@@ -80,7 +80,7 @@ class SimulatedPeers:
 
 
 class Network:
-    def __init__(self, world: ClusterWorld, rng: Random) -> None:
+    def __init__(self, world: World, rng: Random) -> None:
         self.world = world
         self.rng = rng
         self.timers = world.timers
@@ -90,6 +90,8 @@ class Network:
         self.blocked: dict[Pipe, None] = {}
         """Pipes with waiting messages."""
         self.loss = 0.0
+        self.slow_ms = SLOW_MS
+        """How long a message takes that is slow."""
         self.lost = 0
         self._cuts: dict[tuple[str, str], int] = {}
         """Number of faults that cut the link from one host to another."""
@@ -107,7 +109,10 @@ class Network:
 
     def latency_ms(self, source: str, target: str) -> int:
         chance = self.rng.random
-        low, high = SLOW_MS if chance() < SLOW_SHARE else LATENCY_MS
+        is_slow = chance() < SLOW_SHARE
+        if is_slow:
+            self.world.message_is_slow(source, target)
+        low, high = self.slow_ms if is_slow else LATENCY_MS
         latency_ms = low + int(chance() * (high - low))
         if self._slow:
             latency_ms *= max(self._slow.get(source, 1), self._slow.get(target, 1))
