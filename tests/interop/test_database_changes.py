@@ -123,6 +123,37 @@ def test_server_killed_in_the_middle(server: PostgreSQL, tmp_path: Path) -> None
     query.stream.close()
 
 
+def test_what_is_committed_after_the_target_of_a_bounded_run_is_not_lost(server: PostgreSQL, tmp_path: Path) -> None:
+    make_table(server, 1)
+    query = ChangesQuery(options_for(server, tmp_path), tmp_path)
+    query.finish()
+    query.is_bounded = True
+    query.restart()
+    server.query("INSERT INTO orders VALUES (100, 0, 'before the target')")
+    assert query.step()
+    server.query("INSERT INTO orders VALUES (101, 0, 'after it')")
+    assert not query.step()
+    assert not query.step(), "Spark may ask again, for a query with state"
+    query.finish()
+    assert {100, 101} <= {row["id"] for row in query.rows}
+    query.stream.close()
+
+
+@pytest.mark.parametrize("change", [
+    "ALTER PUBLICATION moldau_shop_orders DROP TABLE orders",
+    "DROP TABLE orders; CREATE TABLE orders (id bigint PRIMARY KEY, version bigint, text text)",
+])  # fmt: skip
+def test_a_table_that_is_published_no_more_ends_the_query(server: PostgreSQL, tmp_path: Path, change: str) -> None:
+    make_table(server, 1)
+    query = ChangesQuery(options_for(server, tmp_path), tmp_path)
+    query.finish()
+    server.query(change)
+    query.restart()
+    with pytest.raises(ChangesLost, match="no longer has the table"):
+        query.step()
+    query.stream.close()
+
+
 def test_a_commit_that_is_not_visible_yet_is_not_lost(server: PostgreSQL, tmp_path: Path) -> None:
     """A transaction that waits for a standby is in the log, but in no snapshot."""
     make_table(server, 1)

@@ -105,7 +105,9 @@ class MysqlDatabase:
 
     def stage(self, columns: Sequence[tuple[str, str]]) -> None:
         self.execute(f"DROP TEMPORARY TABLE IF EXISTS {sql.quoted(sql.STAGED)}")
-        self.execute(sql.create_staged(columns, "CREATE TEMPORARY TABLE"))
+        # Keys are compared as in the target, where case matters; the default of the database may be another.
+        staged = sql.create_staged(columns, "CREATE TEMPORARY TABLE")
+        self.execute(f"{staged} DEFAULT CHARSET utf8mb4 COLLATE utf8mb4_bin")
 
     def load(self, table: str, columns: Sequence[Column], rows: pa.RecordBatch) -> None:
         values = [_values(column, array) for column, array in zip(columns, rows.columns, strict=True)]

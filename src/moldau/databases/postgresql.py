@@ -41,8 +41,9 @@ _COPY: Final = pa.csv.WriteOptions(include_header=False, quoting_style="all_vali
 def connect(url: DatabaseUrl) -> PostgresDatabase:
     defaults: Any = {name: value for name, value in _DEFAULTS.items() if name not in url.parameters}
     connection = psycopg.connect(f"postgresql://{url.text.partition('://')[2]}", autocommit=True, **defaults)
-    connection.execute(
-        "SET client_encoding = 'UTF8'; SET datestyle = 'ISO'; SET client_min_messages = warning;"
+    connection.execute(  # a batch is done when it is on disk, whatever the database's own default is
+        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"
+        " SET client_encoding = 'UTF8'; SET datestyle = 'ISO'; SET client_min_messages = warning;"
         f" SET idle_in_transaction_session_timeout = '{IDLE_S}s'; SET lock_timeout = '{2 * IDLE_S}s'"
     )
     return PostgresDatabase(connection)

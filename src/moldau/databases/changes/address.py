@@ -44,7 +44,10 @@ def parse_address(text: str) -> Address:
         raise BadUrl(f"changes of {url.kind} databases cannot be read: only of postgresql and sqlite")
     if not url.database:
         raise BadUrl("the URL names no database: postgresql://user@host:5432/DATABASE")
-    parts = urlsplit(url.text)
+    try:
+        parts = urlsplit(url.text)
+    except ValueError:  # its message repeats the password
+        raise BadUrl("it has a character that a URL cannot have: write special characters as %XX") from None
     login, at, hosts = parts.netloc.rpartition("@")
     kept = [each for each in parse_qsl(parts.query, keep_blank_values=True) if each[0] not in SECRET_PARAMETERS]
     netloc = f"{login.partition(':')[0]}{at}{hosts}"

@@ -29,7 +29,7 @@ VERSION_MIN: Final = 130_000
 SETTINGS: Final = (
     "SET client_encoding = 'UTF8'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC';"
     " SET extra_float_digits = 3; SET bytea_output = 'hex'; SET statement_timeout = 0; SET lock_timeout = 0;"
-    " SET idle_in_transaction_session_timeout = 0; SET search_path = ''"
+    " SET idle_in_transaction_session_timeout = 0; SET search_path = ''; SET row_security = off"
 )
 SLOT_BUSY_S: Final = 30.0
 """How long to wait for a slot that another connection reads: that of a task that was cancelled, for example."""
@@ -217,14 +217,28 @@ def ensure_publication(connection: psycopg.Connection[Any], address: Address, na
             connection.execute(
                 sql.SQL(statement).format(sql.Identifier(name), sql.Identifier(table.schema, table.name))
             )
-        tables = (
-            "SELECT true FROM pg_catalog.pg_publication_tables WHERE (pubname, schemaname, tablename) = (%s, %s, %s)"
-        )
-        if connection.execute(tables, (name, table.schema, table.name)).fetchone() is None:
+        if not _is_published(connection, name, table.schema, table.name):
             raise ChangesRefused(
                 f"publication {name} of database {address.shown} does not have the table {table.shown}:"
                 f" ALTER PUBLICATION {name} ADD TABLE {table.shown}"
             )
+
+
+def check_publication(connection: psycopg.Connection[Any], address: Address, name: str, table: tuple[str, str]) -> None:
+    """Raise ChangesLost if the publication no longer has the table, because it was created again or taken out of it:
+    else the slot would be read on, without a change, for ever. Raise ChangesRefused if there is no such table."""
+    with translated(address):
+        if not _is_published(connection, name, *table):
+            read_table(connection, address, *table)
+            raise ChangesLost(
+                f"publication {name} of database {address.shown} no longer has the table {'.'.join(table)}, and changes"
+                " are missing; `moldau pipeline run FILE --fresh` reads the whole table again"
+            )
+
+
+def _is_published(connection: psycopg.Connection[Any], name: str, schema: str, table: str) -> bool:
+    tables = "SELECT true FROM pg_catalog.pg_publication_tables WHERE (pubname, schemaname, tablename) = (%s, %s, %s)"
+    return connection.execute(tables, (name, schema, table)).fetchone() is not None
 
 
 def create_slot(connection: psycopg.Connection[Any], address: Address, slot: str) -> int:

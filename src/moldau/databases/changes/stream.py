@@ -22,6 +22,7 @@ from moldau.databases.changes.offsets import Offset
 from moldau.databases.changes.options import ChangeOptions
 from moldau.databases.changes.postgresql import (
     advance_slot,
+    check_publication,
     check_server,
     check_slot,
     connect,
@@ -191,7 +192,8 @@ class ChangeStream:
         if end is not None and end > start.lsn:
             return end
         self._scanned = flushed
-        self._beat(connection, slot, flushed, inserted)
+        if not self._is_bounded:  # else what is behind the target was not looked at
+            self._beat(connection, slot, flushed, inserted)
         return None
 
     def _beat(self, connection: psycopg.Connection[Any], slot: str, flushed: int, inserted: int) -> None:
@@ -201,6 +203,7 @@ class ChangeStream:
         is on disk may be within a record; where the next record was to begin at an earlier time is not.
         """
         if self._heartbeat is not None and self._heartbeat <= flushed and self._clock() >= self._next_heartbeat_s:
+            check_publication(connection, self._options.address, self._options.publication, self._options.table)
             advance_slot(connection, self._options.address, slot, self._heartbeat)
             self._next_heartbeat_s = self._clock() + HEARTBEAT_S
             self._heartbeat = None
@@ -215,6 +218,7 @@ class ChangeStream:
             self._disconnect()
             self._connection = connect(self._options.address, "moldau changes")
             check_slot(self._connection, self._options.address, start.slot)
+            check_publication(self._connection, self._options.address, self._options.publication, self._options.table)
             self._slot, self._advanced, self._scanned, self._heartbeat = start.slot, 0, 0, None
         return self._connection
 
@@ -302,9 +306,9 @@ def drop_orphans(options: ChangeOptions) -> list[str]:
     for files, lock in orphans(options.files, options.checkpoints):
         try:
             with closing(connect(options.address)) as connection:
-                drop_slot(connection, options.address, files.slot)
+                if drop_slot(connection, options.address, files.slot):
+                    dropped.append(files.slot)
             files.remove()
-            dropped.append(files.slot)
         finally:
             os.close(lock)
     return dropped
