@@ -182,6 +182,10 @@ class MailBackend:
             refused = self._connected().send_message(mail.message, mail.sender, progress.left)
         except smtplib.SMTPRecipientsRefused as error:
             refused = error.recipients
+            if not refused.keys() >= set(progress.left):  # 421: the others were not asked, and nobody has the mail
+                self._drop()
+                code, answer = list(refused.values())[-1]
+                raise Away(f"SMTP {code} {_text(answer)}") from error
             self._reset()
         except smtplib.SMTPResponseException as error:
             self._drop()

@@ -139,6 +139,17 @@ def test_a_recipient_who_is_to_wait_gets_the_mail_later_and_the_others_once(serv
     assert [mail.rcpt_tos for mail in box.mails] == [["ann@example.org"], ["grey@example.org"]]
 
 
+@pytest.mark.parametrize("first", ["250 OK", "550 no such user"])
+def test_a_server_that_closes_among_the_recipients_has_no_mail(server: Controller, box: Box, first: str) -> None:
+    box.answers = {"ann@example.org": [first], "bob@example.org": ["421 closing"]}
+    one, sent = backend(server.port), row(to="ann@example.org, bob@example.org, eve@example.org")
+    with pytest.raises(Away, match="421 closing"):
+        one.write([sent])
+    assert box.mails == []
+    one.write([sent])
+    assert [mail.rcpt_tos for mail in box.mails] == [["ann@example.org", "bob@example.org", "eve@example.org"]]
+
+
 def test_all_recipients_are_refused(server: Controller, box: Box) -> None:
     box.answers["ann@example.org"] = ["550 no such user"]
     one = backend(server.port)
