@@ -240,7 +240,7 @@ class _Session:
                 backend = self.make()
                 backend.open()
                 self.backend = backend
-            return list(self.backend.write(rows) or ())
+            return [_checked(failure, len(rows)) for failure in self.backend.write(rows) or ()]
         except (Refused, Retry) as error:
             return [Failed(index, error) for index in range(len(rows))]
         except OSError as error:
@@ -250,6 +250,16 @@ class _Session:
     def close(self) -> None:
         if self.backend is not None:
             self.backend.close()
+
+
+def _checked(failure: Failed, rows: int) -> Failed:
+    """Return what a backend says about one of its rows. Raises TypeError for what is neither Refused nor Retry."""
+    error = failure.error
+    if not 0 <= failure.index < rows:
+        raise TypeError(f"Failed has the index {failure.index!r}, and write() was called with {rows} rows")
+    if not isinstance(error, Refused | Retry | OSError):
+        raise TypeError(f"Failed has {type(error).__name__}, which is no Refused, Retry or OSError: {one_line(error)}")
+    return Failed(failure.index, retry_of(error)) if isinstance(error, OSError) else failure
 
 
 def retry_of(error: OSError) -> Retry:

@@ -90,6 +90,23 @@ def test_only_rows_that_failed_are_sent_again() -> None:
     assert attempts == [["0", "1", "2"], ["1"]]
 
 
+def test_a_row_that_failed_with_an_error_of_the_network_is_sent_again() -> None:
+    attempts: list[list[str]] = []
+
+    def write(batch: Sequence[Row]) -> Sequence[Failed]:
+        attempts.append([row.key for row in batch])
+        return [Failed(1, ConnectionResetError(104, "reset"))] if len(attempts) == 1 else []
+
+    assert list(sending(Scripted(write), batch_rows=3).send(rows(3))) == []
+    assert attempts == [["0", "1", "2"], ["1"]]
+
+
+@pytest.mark.parametrize("failed", [(0, ValueError("a bug")), (-1, Retry("later")), (3, Retry("later"))])
+def test_a_failure_that_says_nothing_of_a_row_fails_the_query(failed: tuple[int, Retry]) -> None:
+    with pytest.raises(TypeError, match="Failed"):
+        list(sending(Scripted(lambda batch: [Failed(*failed)]), batch_rows=3).send(rows(3)))
+
+
 def test_a_row_that_always_fails_is_dead_after_its_retries() -> None:
     def write(batch: Sequence[Row]) -> None:
         if batch[0].key == "1":
