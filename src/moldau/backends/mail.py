@@ -234,6 +234,8 @@ class MailBackend:
             raise Away(f"the mail server says {error.smtp_code} {_text(error.smtp_error)}") from error
         except smtplib.SMTPServerDisconnected as error:
             raise Away(str(error)) from error
+        except TimeoutError as error:
+            raise Away(f"no connection to {settings.host} in {settings.timeout_s:g} s") from error
         try:
             self._log_in(connection, tls)
         except BaseException:

@@ -188,6 +188,15 @@ def test_a_server_that_is_away_is_found_again(box: Box) -> None:
     assert len(box.mails) == 2
 
 
+def test_a_server_that_does_not_answer_a_connect_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*given: object) -> socket.socket:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(Away, match="no connection"):
+        backend(25).write([row()])
+
+
 def test_tls_and_login(box: Box, tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
