@@ -58,13 +58,13 @@ def lines_of(row: Row, settings: OpenSearchSettings) -> bytes:
     document = row.values.get("document") or ""
     try:
         content = json.loads(document)
-    except ValueError as error:
+        # Written again only if it has line ends, which would begin the next document.
+        line = json.dumps(content) if "\n" in document or "\r" in document else document
+    except (ValueError, RecursionError) as error:
         raise Refused(f"the document is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise Refused("the document is not a JSON object")
     action = json.dumps({settings.op_type: {"_index": index, "_id": row.key}})
-    # Written again only if it has line ends, which would begin the next document.
-    line = json.dumps(content) if "\n" in document or "\r" in document else document
     return f"{action}\n{line}\n".encode()
 
 

@@ -132,6 +132,7 @@ def failures_or_error(one: Backend, row: Row) -> list[tuple[int, type[Exception]
     [
         Row("1", {"document": "not json"}),
         Row("1", {"document": "[1]"}),
+        Row("1", {"document": '{"a":' * 100_000}),
         Row("1", {"document": None}),
         Row("1", {"document": "{}", "index": "Upper"}),
         Row("1", {"document": "{}", "index": "a/_bulk"}),
