@@ -74,7 +74,7 @@ def retry_after_s(value: str | None, now: datetime) -> float | None:
         return float(value)
     try:
         at = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return max(0.0, (at - now).total_seconds())

@@ -57,7 +57,7 @@ class Failed:
     """A row, by its index among those of `write`, that was not taken although others were."""
 
     index: int
-    error: Refused | Retry
+    error: Refused | Retry | OSError
 
 
 class Backend(Protocol):

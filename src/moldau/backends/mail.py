@@ -33,7 +33,6 @@ ASCII: Final = SMTP.clone(cte_type="7bit")
 RECIPIENTS_MAX: Final = 100
 """RFC 5321 asks servers to accept so many."""
 CLOSING: Final = 421
-WRONG_LOGIN: Final = frozenset({534, 535, 538})
 REASON_LENGTH_MAX: Final = 150
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _KEY: Final = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,200}")
@@ -182,6 +181,10 @@ class MailBackend:
             refused = self._connected().send_message(mail.message, mail.sender, progress.left)
         except smtplib.SMTPRecipientsRefused as error:
             refused = error.recipients
+            if not refused.keys() >= set(progress.left):  # 421: the others were not asked, and nobody has the mail
+                self._drop()
+                code, answer = list(refused.values())[-1]
+                raise Away(f"SMTP {code} {_text(answer)}") from error
             self._reset()
         except smtplib.SMTPResponseException as error:
             self._drop()
@@ -226,12 +229,15 @@ class MailBackend:
                 )
             else:
                 connection = smtplib.SMTP(settings.host, settings.port, timeout=settings.timeout_s)
-        except smtplib.SMTPResponseException as error:
-            raise Away(f"the mail server says {error.smtp_code} {_text(error.smtp_error)}") from error
-        except smtplib.SMTPServerDisconnected as error:
-            raise Away(str(error)) from error
+        except smtplib.SMTPException as error:
+            raise _closed_to_all(error) from error
+        except TimeoutError as error:
+            raise Away(f"no connection to {settings.host} in {settings.timeout_s:g} s") from error
         try:
             self._log_in(connection, tls)
+        except smtplib.SMTPException as error:
+            connection.close()
+            raise _closed_to_all(error) from error
         except BaseException:
             connection.close()
             raise
@@ -250,7 +256,7 @@ class MailBackend:
             try:
                 connection.login(settings.user, settings.password)
             except smtplib.SMTPAuthenticationError as error:
-                if error.smtp_code in WRONG_LOGIN:
+                if error.smtp_code >= 500:
                     raise Misconfigured(f"the mail server refuses the user and password ({error.smtp_code})") from None
                 raise
             except smtplib.SMTPNotSupportedError:
@@ -288,6 +294,13 @@ class _Progress:
             raise _error_of(code, f"{_text(answer)} (for {later[0]})")
         if self.refused:
             raise Refused(f"refused: {'; '.join(self.refused)}")
+
+
+def _closed_to_all(error: smtplib.SMTPException) -> Away:
+    """Return what an error says that comes before the first mail."""
+    if isinstance(error, smtplib.SMTPResponseException):
+        return Away(f"the mail server says {error.smtp_code} {_text(error.smtp_error)}")
+    return Away(str(error))
 
 
 def _error_of(code: int, text: str) -> Refused | Retry:

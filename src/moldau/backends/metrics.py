@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from moldau.backends.interface import Failed, Refused, Row
+from moldau.backends.interface import Away, Failed, Refused, Row
 from moldau.backends.metric_lines import Format, graphite_line, packets, statsd_line
 from moldau.backends.options import Options
 
@@ -109,7 +109,10 @@ class MetricsBackend:
     def _connect(self) -> socket.socket:
         settings = self._settings
         if settings.is_tcp:
-            return socket.create_connection((settings.host, settings.port), settings.timeout_s)
+            try:
+                return socket.create_connection((settings.host, settings.port), settings.timeout_s)
+            except TimeoutError as error:
+                raise Away(f"no connection to {settings.host} in {settings.timeout_s:g} s") from error
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_DGRAM
         )

@@ -1,7 +1,8 @@
 """Files on an object store or in a directory: the rows of each `write` as the lines of one file.
 
-A file is named after the key of its first row, so a batch that is repeated writes the same files again. It appears when
-it is complete: an object store shows it at its end, and in a directory it is written under another name first.
+A file is named after a digest of its rows, so a call that is repeated writes the same file again, and other rows never
+replace it. It appears when it is complete: an object store shows it at its end, and in a directory it is written under
+another name first.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ SUFFIXES: Final = {"none": ".jsonl", "gzip": ".jsonl.gz"}
 S3_OPTIONS: Final = ("access_key", "secret_key", "session_token", "region", "endpoint_override", "scheme")
 NAMES_OF_S3: Final = {"scheme": ("https", "http")}
 NEW: Final = ".new"
-_FILE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,12 @@ class FilesSettings:
         return FilesSettings(url, compression, suffix, options)
 
 
-def file_name(key: str, suffix: str) -> str:
-    """Return the name of the file that begins with the row of this key."""
-    return f"{key if _FILE_NAME.fullmatch(key) else sha256(key.encode()).hexdigest()}{suffix}"
+def file_name(rows: Sequence[tuple[str, bytes]], suffix: str) -> str:
+    """Return the name of the file with these rows: their keys and lines."""
+    digest = sha256()
+    for key, line in rows:
+        digest.update(sha256(key.encode()).digest() + line + b"\n")
+    return f"{digest.hexdigest()}{suffix}"
 
 
 class FilesBackend:
@@ -64,16 +67,18 @@ class FilesBackend:
             self._system.create_dir(self._folder, recursive=True)
 
     def write(self, rows: Sequence[Row]) -> list[Failed]:
-        failures, lines = [], []
+        failures: list[Failed] = []
+        written: list[tuple[str, bytes]] = []
         for index, row in enumerate(rows):
             line = row.values.get("line")
             content = line if isinstance(line, bytes) else str(line or "").encode()
             if b"\n" in content or b"\r" in content:
                 failures.append(Failed(index, Refused("the line has a line end")))
             else:
-                lines.append(content)
-        if lines:
-            self._write(f"{self._folder}/{file_name(rows[0].key, self._settings.suffix)}", b"\n".join(lines) + b"\n")
+                written.append((row.key, content))
+        if written:
+            content = b"".join(line + b"\n" for _, line in written)
+            self._write(f"{self._folder}/{file_name(written, self._settings.suffix)}", content)
         return failures
 
     def close(self) -> None:

@@ -58,13 +58,13 @@ def lines_of(row: Row, settings: OpenSearchSettings) -> bytes:
     document = row.values.get("document") or ""
     try:
         content = json.loads(document)
-    except ValueError as error:
+        # Written again only if it has line ends, which would begin the next document.
+        line = json.dumps(content) if "\n" in document or "\r" in document else document
+    except (ValueError, RecursionError) as error:
         raise Refused(f"the document is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise Refused("the document is not a JSON object")
     action = json.dumps({settings.op_type: {"_index": index, "_id": row.key}})
-    # Written again only if it has line ends, which would begin the next document.
-    line = json.dumps(content) if "\n" in document or "\r" in document else document
     return f"{action}\n{line}\n".encode()
 
 
@@ -100,11 +100,18 @@ class OpenSearchBackend:
         if response.status == TOO_LARGE and len(documents) > 1:
             indexes = list(documents)
             halves = indexes[: len(indexes) // 2], indexes[len(indexes) // 2 :]
-            return [failed for half in halves for failed in self._call({index: documents[index] for index in half})]
+            return [failed for half in halves for failed in self._half({index: documents[index] for index in half})]
         check(response, settings.retried, datetime.now(UTC))
         if response.is_cut:
             raise Retry("the answer to a bulk call is too long; smaller `batch_rows` help")
         return list(_failures(list(documents), _items(response.body)))
+
+    def _half(self, documents: Mapping[int, bytes]) -> list[Failed]:
+        """Send documents beside others, which keep their own outcomes whatever becomes of these."""
+        try:
+            return self._call(documents)
+        except (Refused, Retry, OSError) as error:
+            return [Failed(index, error) for index in documents]
 
 
 def _items(body: bytes) -> list[Mapping[str, Any]] | None:

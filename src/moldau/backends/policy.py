@@ -11,7 +11,7 @@ as a trial, and attempts do not count against a row. Time and chance are argumen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -124,10 +124,13 @@ class Traffic:
         self._streak_keys.clear()
         self._try_at_s = 0.0
 
-    def failed(self, sender: int, key: str, attempt: int, since_s: float, error: Retry, now_s: float) -> Again | GiveUp:
-        """Note a failed attempt of a row, which failed first at `since_s`; return what becomes of the row."""
+    def failed(
+        self, sender: int, keys: Set[str], attempt: int, since_s: float, error: Retry, now_s: float
+    ) -> Again | GiveUp:
+        """Note a failed attempt of rows, which failed first at `since_s`; return what becomes of them. Of many rows the
+        keys of two are enough."""
         was_open = self.outage is not None
-        self._add_failure(key, now_s)
+        self._add_failure(keys, now_s)
         if was_open:
             self._fail_trial(sender, error, now_s)
         elif self._streak >= FAILURES_TO_OPEN and (isinstance(error, Away) or len(self._streak_keys) > 1):
@@ -155,12 +158,12 @@ class Traffic:
             return GiveUp(f"{outage.reason} (for {now_s - outage.since_s:.0f} s)", is_outage=True)
         return Wait(self._try_at_s - now_s if now_s < self._try_at_s else PAUSE_S_MAX)
 
-    def _add_failure(self, key: str, now_s: float) -> None:
+    def _add_failure(self, keys: Set[str], now_s: float) -> None:
         if not self._streak:
             self._streak_since_s = now_s
         self._streak += 1
         if len(self._streak_keys) < 2:
-            self._streak_keys.add(key)
+            self._streak_keys |= keys
 
     def _hold(self, error: Away, asked_s: float, now_s: float) -> None:
         """Do what the backend asks for: nobody sends for a while. A long while is an outage, so that users see it."""

@@ -50,7 +50,11 @@ def all_ends(source: BackendSource, start: Positions) -> Positions:
 
 def rows_of_range(source: BackendSource, partition: str, start: Any, end: Any) -> Iterator[Mapping[str, Any]]:
     """Yield the rows after `start` up to that of the position `end`; None: all that there are."""
+    before = start
     for row, position in source.read(partition, start):
+        if position is None:
+            raise ValueError(f"read() of partition {partition} gave the position None after {before!r}")
+        before = position
         yield row
         if position == end:
             return

@@ -7,6 +7,7 @@ caller wait and not the memory grow. Every pause is a wait for a condition: the 
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 import threading
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.error import URLError
 
 from moldau.backends.delivery import Delivery
 from moldau.backends.interface import Away, Backend, Failed, Refused, Retry, Row
@@ -23,6 +25,7 @@ from moldau.backends.policy import GiveUp, Go, Outage, Traffic, Wait
 CLOSE_S: Final = 5.0
 """How long the end waits for threads that are writing, after an error."""
 REASON_LENGTH_MAX: Final = 300
+UNREACHABLE: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
 class BackendGivenUp(Exception):
@@ -199,8 +202,8 @@ class Sending:
         now_s = self.clock()
         if chunk.failed_since_s is None:
             chunk.failed_since_s = now_s
-        key = chunk.rows[0].key
-        verdict = self.traffic.failed(sender, key, chunk.attempt, chunk.failed_since_s, error, now_s)
+        keys = {row.key for row in chunk.rows[:2]}
+        verdict = self.traffic.failed(sender, keys, chunk.attempt, chunk.failed_since_s, error, now_s)
         self._tell_outage()
         if isinstance(verdict, GiveUp):
             self._give_up(chunk, verdict)
@@ -240,7 +243,7 @@ class _Session:
                 backend = self.make()
                 backend.open()
                 self.backend = backend
-            return list(self.backend.write(rows) or ())
+            return [_checked(failure, len(rows)) for failure in self.backend.write(rows) or ()]
         except (Refused, Retry) as error:
             return [Failed(index, error) for index in range(len(rows))]
         except OSError as error:
@@ -252,11 +255,23 @@ class _Session:
             self.backend.close()
 
 
+def _checked(failure: Failed, rows: int) -> Failed:
+    """Return what a backend says about one of its rows. Raises TypeError for what is neither Refused nor Retry."""
+    error = failure.error
+    if not 0 <= failure.index < rows:
+        raise TypeError(f"Failed has the index {failure.index!r}, and write() was called with {rows} rows")
+    if not isinstance(error, Refused | Retry | OSError):
+        raise TypeError(f"Failed has {type(error).__name__}, which is no Refused, Retry or OSError: {one_line(error)}")
+    return Failed(failure.index, retry_of(error)) if isinstance(error, OSError) else failure
+
+
 def retry_of(error: OSError) -> Retry:
     """Return what an error of the network says: nobody is there, for any row, or this attempt failed."""
+    if isinstance(error, URLError) and isinstance(error.reason, OSError):
+        return retry_of(error.reason)
     is_cut = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
     is_away = isinstance(error, ConnectionRefusedError | socket.gaierror | ssl.SSLError) and not is_cut
-    return Away(one_line(error)) if is_away else Retry(one_line(error))
+    return Away(one_line(error)) if is_away or error.errno in UNREACHABLE else Retry(one_line(error))
 
 
 def one_line(error: BaseException) -> str:

@@ -84,6 +84,16 @@ def test_positions_that_are_none_or_do_not_move_are_refused(positions: list[Any]
         all_ends(Odd({"a": 1}), {})
 
 
+@pytest.mark.parametrize("end", [None, 2])
+def test_a_row_without_a_position_does_not_end_a_range_in_silence(end: int | None) -> None:
+    class Odd(Logs):
+        def read(self, partition: str, start: Any) -> Iterator[tuple[Mapping[str, Any], Any]]:
+            return (({"n": number}, position) for number, position in enumerate([1, None, 2], 1))
+
+    with pytest.raises(ValueError, match="partition a gave the position None after 1"):
+        numbers(Odd(), "a", None, end)
+
+
 def source_of(folder: Path, keys: str) -> BackendSource:
     file = folder / "pipeline.yaml"
     file.write_text(f"name: p\nsources: {{rates: {{{keys}}}}}\nsinks: [{{from: rates, console: true}}]\n")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from urllib.error import URLError
 
 import pytest
 from harness.patience import wait_until
@@ -13,7 +15,7 @@ from harness.patience import wait_until
 from moldau.backends.delivery import Delivery
 from moldau.backends.interface import Away, Failed, Misconfigured, Refused, Retry, Row
 from moldau.backends.policy import Outage, Traffic
-from moldau.backends.sending import BackendGivenUp, Dead, Sending
+from moldau.backends.sending import BackendGivenUp, Dead, Sending, retry_of
 
 Write = Callable[[Sequence[Row]], "Sequence[Failed] | None"]
 
@@ -90,6 +92,23 @@ def test_only_rows_that_failed_are_sent_again() -> None:
     assert attempts == [["0", "1", "2"], ["1"]]
 
 
+def test_a_row_that_failed_with_an_error_of_the_network_is_sent_again() -> None:
+    attempts: list[list[str]] = []
+
+    def write(batch: Sequence[Row]) -> Sequence[Failed]:
+        attempts.append([row.key for row in batch])
+        return [Failed(1, ConnectionResetError(104, "reset"))] if len(attempts) == 1 else []
+
+    assert list(sending(Scripted(write), batch_rows=3).send(rows(3))) == []
+    assert attempts == [["0", "1", "2"], ["1"]]
+
+
+@pytest.mark.parametrize("failed", [(0, ValueError("a bug")), (-1, Retry("later")), (3, Retry("later"))])
+def test_a_failure_that_says_nothing_of_a_row_fails_the_query(failed: tuple[int, Retry]) -> None:
+    with pytest.raises(TypeError, match="Failed"):
+        list(sending(Scripted(lambda batch: [Failed(*failed)]), batch_rows=3).send(rows(3)))
+
+
 def test_a_row_that_always_fails_is_dead_after_its_retries() -> None:
     def write(batch: Sequence[Row]) -> None:
         if batch[0].key == "1":
@@ -115,6 +134,39 @@ def test_an_outage_is_told_and_nothing_is_lost() -> None:
     assert list(one.send(rows(5))) == []
     assert sorted(backend.taken) == ["0", "1", "2", "3", "4"]
     assert told == ["ConnectionRefusedError: Connection refused", None]
+
+
+def test_an_outage_is_seen_by_one_chunk_of_several_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moldau.backends.policy.PAUSE_S", 0.001)
+    calls: list[int] = []
+    told: list[str | None] = []
+
+    def write(batch: Sequence[Row]) -> None:
+        calls.append(len(batch))
+        if len(calls) < 9:
+            raise Retry("HTTP 502")
+
+    backend = Scripted(write)
+    one = sending(backend, lambda outage: told.append(outage and outage.reason), batch_rows=3, retries=4)
+    assert list(one.send(rows(3))) == []
+    assert calls == [3] * 9
+    assert told == ["HTTP 502", None]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.EHOSTUNREACH, "No route to host"), Away),
+        (OSError(errno.ENETUNREACH, "Network is unreachable"), Away),
+        (OSError(errno.ECONNREFUSED, "Connection refused"), Away),
+        (URLError(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")), Away),
+        (URLError("unknown url type"), Retry),
+        (TimeoutError("timed out"), Retry),
+        (ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"), Retry),
+    ],
+)
+def test_an_error_of_the_network_says_whether_anybody_is_there(error: OSError, kind: type[Retry]) -> None:
+    assert type(retry_of(error)) is kind
 
 
 def test_a_backend_that_stays_away_fails_or_makes_dead_letters() -> None:

@@ -118,7 +118,8 @@ def test_any_bytes_are_a_response_or_an_error(content: bytes, size: int) -> None
 @pytest.mark.parametrize(
     ("value", "seconds"),
     [(None, None), ("120", 120.0), (" 0 ", 0.0), ("Sat, 31 Jan 2026 08:01:00 GMT", 60.0),
-     ("Fri, 30 Jan 2026 08:00:00 GMT", 0.0), ("tomorrow", None), ("-1", None), ("1e9", None)],
+     ("Fri, 30 Jan 2026 08:00:00 GMT", 0.0), ("tomorrow", None), ("-1", None), ("1e9", None),
+     ("Sat, 31 Jan 2026 08:01:00 +99999999999999", None), ("Sat, 31 Jan 99999999999 08:01:00 GMT", None)],
 )  # fmt: skip
 def test_retry_after_is_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
     assert retry_after_s(value, NOW) == seconds

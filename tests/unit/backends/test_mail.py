@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email import message_from_bytes
 from email.policy import default
@@ -139,6 +140,17 @@ def test_a_recipient_who_is_to_wait_gets_the_mail_later_and_the_others_once(serv
     assert [mail.rcpt_tos for mail in box.mails] == [["ann@example.org"], ["grey@example.org"]]
 
 
+@pytest.mark.parametrize("first", ["250 OK", "550 no such user"])
+def test_a_server_that_closes_among_the_recipients_has_no_mail(server: Controller, box: Box, first: str) -> None:
+    box.answers = {"ann@example.org": [first], "bob@example.org": ["421 closing"]}
+    one, sent = backend(server.port), row(to="ann@example.org, bob@example.org, eve@example.org")
+    with pytest.raises(Away, match="421 closing"):
+        one.write([sent])
+    assert box.mails == []
+    one.write([sent])
+    assert [mail.rcpt_tos for mail in box.mails] == [["ann@example.org", "bob@example.org", "eve@example.org"]]
+
+
 def test_all_recipients_are_refused(server: Controller, box: Box) -> None:
     box.answers["ann@example.org"] = ["550 no such user"]
     one = backend(server.port)
@@ -177,6 +189,15 @@ def test_a_server_that_is_away_is_found_again(box: Box) -> None:
     assert len(box.mails) == 2
 
 
+def test_a_server_that_does_not_answer_a_connect_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*given: object) -> socket.socket:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(Away, match="no connection"):
+        backend(25).write([row()])
+
+
 def test_tls_and_login(box: Box, tmp_path: Path) -> None:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -203,6 +224,44 @@ def test_tls_and_login(box: Box, tmp_path: Path) -> None:
     finally:
         controller.stop()
     assert len(box.mails) == 1
+
+
+def answer_commands(listener: socket.socket, answers: dict[str, str]) -> None:
+    """Serve one connection: answer each command by its first word, and close after one without an answer."""
+    connection, _ = listener.accept()
+    with connection, connection.makefile("rb") as lines:
+        connection.sendall(b"220 ready\r\n")
+        for line in lines:
+            if (answer := answers.get(line.split()[0].decode().upper())) is None:
+                return
+            connection.sendall(f"{answer}\r\n".encode())
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ({"EHLO": "550 no", "HELO": "550 no"}, Away),
+        ({"EHLO": "250-host\r\n250 STARTTLS", "STARTTLS": "554 no TLS now"}, Away),
+        ({"EHLO": "250-host\r\n250 STARTTLS", "STARTTLS": "454 no TLS now"}, Away),
+        ({"EHLO": "250-host\r\n250 AUTH PLAIN", "AUTH": "454 try later"}, Away),
+        ({"EHLO": "250-host\r\n250 AUTH PLAIN"}, Away),
+        ({"EHLO": "250-host\r\n250 AUTH PLAIN", "AUTH": "535 wrong"}, Misconfigured),
+        ({"EHLO": "250-host\r\n250 AUTH PLAIN", "AUTH": "550 account is locked"}, Misconfigured),
+        ({"EHLO": "250-host\r\n250 AUTH ODD"}, Away),
+    ],
+)
+def test_a_server_that_lets_nobody_in_refuses_no_mail(answers: dict[str, str], error: type[Exception]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer_commands, args=(listener, answers), daemon=True)
+        thread.start()
+        one = backend(listener.getsockname()[1], starttls="if-offered")
+        if "AUTH" in answers["EHLO"]:
+            one._settings = replace(one._settings, user="shop", password="planted-secret")
+        with pytest.raises(error) as raised:
+            one.write([row()])
+        assert type(raised.value) is error
+        assert "secret" not in str(raised.value)
+        thread.join()
 
 
 def test_a_server_without_starttls_is_not_used_in_the_clear(server: Controller) -> None:

@@ -50,6 +50,15 @@ def test_statsd_gets_datagrams_of_lines() -> None:
         assert all(len(packet) <= 1432 for packet in received)
 
 
+def test_a_server_that_does_not_answer_a_connect_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*given: object) -> socket.socket:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    with pytest.raises(Away, match="no connection"):
+        backend("graphite", "tcp", 2003).write([metric()])
+
+
 def test_a_datagram_server_that_is_not_there_is_away() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
         unused.bind(("127.0.0.1", 0))

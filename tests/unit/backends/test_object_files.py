@@ -31,30 +31,49 @@ def test_a_write_is_a_file_and_a_repetition_the_same(tmp_path: Path, scheme: str
     for _ in range(2):
         assert list(one.write(rows('{"n":1}', "ž")) or ()) == []
     one.close()
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"k-0.jsonl": '{"n":1}\nž\n'.encode()}
+    (path,) = folder.iterdir()
+    assert path.read_bytes() == '{"n":1}\nž\n'.encode()
+    assert path.name == file_name([("k-0", b'{"n":1}'), ("k-1", "ž".encode())], ".jsonl")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        [Row("same", {"line": "a"}), Row("k", {"line": "c"})],
+        [Row("same", {"line": "a"})],
+        [Row("same", {"line": "a"}), Row("other", {"line": "b"})],
+    ],
+)
+def test_batches_that_begin_with_the_same_key_have_files_of_their_own(tmp_path: Path, second: list[Row]) -> None:
+    one = backend(str(tmp_path))
+    one.write([Row("same", {"line": "a"}), Row("k", {"line": "b"})])
+    one.write(second)
+    written = "".join(f"{row.values['line']}\n" for row in second)
+    assert sorted(path.read_text() for path in tmp_path.iterdir()) == sorted(["a\nb\n", written])
 
 
 def test_compressed_files_have_the_same_bytes_in_each_attempt(tmp_path: Path) -> None:
     one = backend(str(tmp_path), compression="gzip")
     one.write(rows("a", "b"))
-    before = (tmp_path / "k-0.jsonl.gz").read_bytes()
+    (path,) = tmp_path.glob("*.jsonl.gz")
+    before = path.read_bytes()
     one.write(rows("a", "b"))
-    assert (tmp_path / "k-0.jsonl.gz").read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == before
     assert gzip.decompress(before) == b"a\nb\n"
 
 
 def test_a_line_with_a_line_end_is_refused_alone(tmp_path: Path) -> None:
     failures = list(backend(str(tmp_path), suffix=".txt").write(rows("a", "b\nc", "d")) or ())
     assert [(failed.index, type(failed.error)) for failed in failures] == [(1, Refused)]
-    assert (tmp_path / "k-0.txt").read_text() == "a\nd\n"
+    assert [path.read_text() for path in tmp_path.glob("*.txt")] == ["a\nd\n"]
 
 
 def test_a_file_cannot_leave_its_folder() -> None:
     for key in ("../x", "/etc/passwd", "a/b", ".hidden", "", "x" * 300, "a\nb"):
-        name = file_name(key, ".jsonl")
+        name = file_name([(key, b"line")], ".jsonl")
         assert len(name) == 70
         assert "/" not in name
-    assert file_name("a=1.b-c", ".x") == "a=1.b-c.x"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path) -> None:
@@ -91,7 +110,8 @@ def test_files_on_an_object_store() -> None:
         for _ in range(2):
             assert list(one.write(rows("a", "b")) or ()) == []
         one.close()
-        assert store.open_input_stream("shop/out/k-0.jsonl").read() == b"a\nb\n"
+        name = file_name([("k-0", b"a"), ("k-1", b"b")], ".jsonl")
+        assert store.open_input_stream(f"shop/out/{name}").read() == b"a\nb\n"
         with pytest.raises(OSError):
             backend("s3://absent/out", **options).write(rows("a"))
     finally:

@@ -95,6 +95,31 @@ def test_a_request_that_is_too_large_is_halved(bulk: BulkServer, url: str) -> No
     assert [failure[1] for failure in failures_or_error(backend(url), document("x"))] == [Refused]
 
 
+def test_a_document_that_is_too_large_is_refused_alone(bulk: BulkServer, url: str) -> None:
+    bulk.whole = [response(413)] * 3  # all four, the first two, the first
+    rows = [document(str(number)) for number in range(4)]
+    assert failures(backend(url), *rows) == [(0, Refused, "HTTP 413")]
+    assert {id_ for _, id_ in bulk.documents} == {"1", "2", "3"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (response(503), Away),
+        (response(502), Retry),
+        (response(400), Refused),
+        (response(200, b"<html>"), Retry),
+        (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9\r\n\r\n", ConnectionResetError),
+    ],
+)
+def test_each_half_has_its_own_outcome(bulk: BulkServer, url: str, answer: bytes, error: type[Exception]) -> None:
+    bulk.whole = [response(413), answer]
+    bulk.faults = {"3": [(400, "mapper_parsing_exception")]}
+    found = failures(backend(url), *(document(str(number)) for number in range(4)))
+    assert [(index, kind) for index, kind, _ in found] == [(0, error), (1, error), (3, Refused)]
+    assert {id_ for _, id_ in bulk.documents} == {"2"}
+
+
 def failures_or_error(one: Backend, row: Row) -> list[tuple[int, type[Exception], str]]:
     try:
         return failures(one, row)
@@ -107,6 +132,7 @@ def failures_or_error(one: Backend, row: Row) -> list[tuple[int, type[Exception]
     [
         Row("1", {"document": "not json"}),
         Row("1", {"document": "[1]"}),
+        Row("1", {"document": '{"a":' * 100_000}),
         Row("1", {"document": None}),
         Row("1", {"document": "{}", "index": "Upper"}),
         Row("1", {"document": "{}", "index": "a/_bulk"}),

@@ -25,7 +25,7 @@ def traffic(chance: float = 1.0, **limits: float) -> Traffic:
 
 
 def fail(one: Traffic, now_s: float, key: str = "a", error: Retry | None = None, sender: int = 0) -> Again | GiveUp:
-    return one.failed(sender, key, 1, now_s, error or Retry("HTTP 500"), now_s)
+    return one.failed(sender, {key}, 1, now_s, error or Retry("HTTP 500"), now_s)
 
 
 def opened(now_s: float = 0.0, **limits: float) -> Traffic:
@@ -46,7 +46,7 @@ def test_pauses_double_and_half_of_them_is_chance() -> None:
 def test_a_row_is_given_up_after_its_retries_while_others_are_taken() -> None:
     one = traffic(retries=2)
     for attempt in (1, 2, 3):
-        verdict = one.failed(0, "bad", attempt, 0.0, Retry("HTTP 500"), float(attempt))
+        verdict = one.failed(0, {"bad"}, attempt, 0.0, Retry("HTTP 500"), float(attempt))
         one.succeeded()
         expected = GiveUp("HTTP 500 (after 3 attempts)", is_outage=False) if attempt == 3 else verdict
         assert verdict == expected
@@ -84,7 +84,7 @@ def test_an_outage_of_a_day_ends_in_time_or_is_given_up() -> None:
             now_s += decision.seconds
             continue
         trials += 1
-        if isinstance(verdict := one.failed(0, "a", 1, 0.0, Away("nobody listens"), now_s), GiveUp):
+        if isinstance(verdict := one.failed(0, {"a"}, 1, 0.0, Away("nobody listens"), now_s), GiveUp):
             decision = verdict
             break
     assert decision == GiveUp(f"nobody listens (for {now_s:.0f} s)", is_outage=True)
@@ -115,8 +115,8 @@ def test_a_long_retry_after_is_an_outage() -> None:
 
 def test_a_row_that_fails_for_too_long_is_no_outage() -> None:
     one = traffic(retry_for_s=60.0)
-    assert one.failed(0, "a", 1, 0.0, Retry("HTTP 500"), 60.0) == GiveUp("HTTP 500 (for 60 s)", is_outage=False)
-    assert one.failed(0, "a", 1, 0.0, Away("refused"), 60.0) == GiveUp("refused (for 60 s)", is_outage=True)
+    assert one.failed(0, {"a"}, 1, 0.0, Retry("HTTP 500"), 60.0) == GiveUp("HTTP 500 (for 60 s)", is_outage=False)
+    assert one.failed(0, {"a"}, 1, 0.0, Away("refused"), 60.0) == GiveUp("refused (for 60 s)", is_outage=True)
 
 
 def test_the_rate_counts_rows() -> None:
@@ -178,7 +178,7 @@ def test_the_circuit_does_what_an_oracle_says(events: list[tuple[str, int, str, 
             trial = None
         else:
             was_open = is_open(history[:-1])
-            verdict = one.failed(sender, key, 1, now_s, Away("x") if event == "away" else Retry("x"), now_s)
+            verdict = one.failed(sender, {key}, 1, now_s, Away("x") if event == "away" else Retry("x"), now_s)
             assert isinstance(verdict, Again)
             assert verdict.counts == (event == "retry" and not is_open(history))
             trial = None if was_open and sender == trial else trial
