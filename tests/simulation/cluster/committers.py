@@ -51,6 +51,8 @@ class Committer(ClusterClient):
         self._coordinator: int | None = None
         self._next = 1
         self.commits = 0
+        self.tries = 0
+        """How often it asked for a commit, or lost its coordinator: without any, nothing is to be expected of it."""
         self.acknowledged = NOTHING_COMMITTED
         self._doubtful: dict[int, None] = {}
         """Commits without a response: any of them may still take effect."""
@@ -70,6 +72,7 @@ class Committer(ClusterClient):
 
     def _lost_coordinator(self, what: str, code: ErrorCode) -> None:
         self.trace_result(what, code)
+        self.tries += 1
         if code not in TRY_AGAIN:
             self.world.violated(f"{self.name} {what}: {code.name}")
         self._coordinator = None
@@ -95,6 +98,7 @@ class Committer(ClusterClient):
 
     def _commit(self) -> None:
         assert self._coordinator is not None
+        self.tries += 1
         offset, self._next = self._next, self._next + 1
         partitions = [OffsetCommitRequestPartition(0, offset)]
         request = OffsetCommitRequest(

@@ -99,7 +99,7 @@ class OutagesWorld(ClusterWorld):
         ]
         acknowledged = {ledger.name: ledger.acknowledged for ledger in ledgers}
         ends = {ledger.name: ledger.end for ledger in ledgers}
-        commits = {committer.name: committer.commits for committer in self.committers}
+        committed = {committer.name: (committer.tries, committer.commits) for committer in self.committers}
 
         def why_not() -> str:
             for producer, lane, batch in waiting:
@@ -114,6 +114,10 @@ class OutagesWorld(ClusterWorld):
                     is_from_leader = place.replica == NO_NODE
                     if is_from_leader and place.position < ends.get(f"{consumer.topic}-{place.partition}", 0):
                         return f"{consumer.name} has read {place.partition} only up to {place.position}"
-            return self.why_no_commits(commits)
+            for committer in self.committers:
+                tries, commits = committed[committer.name]
+                if committer.tries > tries and committer.commits <= commits:
+                    return f"{committer.name} commits nothing"
+            return ""
 
         return why_not
