@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
+from moldau.spark.quoting import quoted_name
+
 MapBatches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -24,8 +26,3 @@ def map_batches(frame: DataFrame, function: MapBatches, schema: str) -> DataFram
     columns = udf(*(F.col(quoted_name(name)) for name in frame.columns))
     java: Any = frame._jdf
     return DataFrame(java.mapInArrow(columns._jc, False, None), frame.sparkSession)
-
-
-def quoted_name(column: str) -> str:
-    """Return the name of a column as an expression: a dot in it is not one of a path."""
-    return f"`{column.replace('`', '``')}`"

@@ -25,6 +25,7 @@ from moldau.pipelines.planning.sources import sink_options
 from moldau.pipelines.spec import DROP, FAIL, BackendSink, Pipeline
 from moldau.spark.lake import BatchTag
 from moldau.spark.mapped_batches import map_batches
+from moldau.spark.quoting import quoted_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +100,7 @@ def values_of(
     """Return the parts by name; for a class of the user the columns of the view."""
     kind = KINDS.get(sink.backend)
     if kind is None:
-        return {name: F.col(f"`{name.replace('`', '``')}`") for name in frame.columns}
+        return {name: F.col(quoted_name(name)) for name in frame.columns}
     parts = {name: expression(name, text) for name, text in sink.parts.items()}
     if kind.default is not None and kind.default not in parts:
         parts[kind.default] = row_value(frame, "json", {}, None)

@@ -16,6 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from moldau.pipelines.planning.record_schemas import ddl_schema
 from moldau.pipelines.problems import did_you_mean
 from moldau.pipelines.spec import FileSource
+from moldau.spark.quoting import quoted_name
 
 
 class MissingColumn(ValueError):
@@ -58,7 +59,7 @@ def read_csv(session: SparkSession, source: FileSource, options: Mapping[str, st
     several = len(as_strings.inputFiles()) > 1
     configured = reader.options(**strict_options(options) if several else options)
     rows = configured.schema(StructType([*in_file, *added])).load(source.path)
-    return rows.select(*(F.col(_quoted(column_of.get(name, name))).alias(name) for name in schema.names))
+    return rows.select(*(F.col(quoted_name(column_of.get(name, name))).alias(name) for name in schema.names))
 
 
 def find_columns(file: str, header: Sequence[str], names: Collection[str]) -> dict[str, str]:
@@ -77,7 +78,3 @@ def _corrupt_record_column(session: SparkSession, options: Mapping[str, str]) ->
     """Return the column in which Spark puts a line that does not parse: no file has it."""
     given = {name.lower(): value for name, value in options.items()}.get("columnnameofcorruptrecord")
     return given or session.conf.get("spark.sql.columnNameOfCorruptRecord")
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

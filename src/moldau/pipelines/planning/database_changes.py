@@ -24,8 +24,9 @@ from moldau.databases.changes.source import FORMAT, ChangesSource, spark_schema
 from moldau.databases.changes.tables import look_up_columns
 from moldau.pipelines.database_changes import address_of, change_options, files_of, table_of
 from moldau.pipelines.planning.problem_collection import InvalidSetting
-from moldau.pipelines.planning.record_values import TIME_FORMATS, quoted
+from moldau.pipelines.planning.record_values import TIME_FORMATS
 from moldau.pipelines.spec import DatabaseSource, Pipeline
+from moldau.spark.quoting import quoted_name
 
 KEY: Final = "_key"
 DELETED: Final = "d"
@@ -43,7 +44,7 @@ def changes_view(
     reader = session.readStream if is_stream else session.read
     frame = reader.format(FORMAT).options(**options.to_spark()).schema(spark_schema(options)).load()
     keys = [column.name for column in options.columns if column.is_key]
-    return frame.withColumn(KEY, F.to_json(F.struct(*map(quoted, keys)), TIME_FORMATS)) if keys else frame
+    return frame.withColumn(KEY, F.to_json(F.struct(*map(quoted_name, keys)), TIME_FORMATS)) if keys else frame
 
 
 def _columns(source: DatabaseSource, path: str, state: Path | None) -> tuple[column_types.Column, ...]:
@@ -108,7 +109,7 @@ def or_tombstone(value: Column) -> Column:
 def debezium_values(frame: DataFrame, source: DatabaseSource | None) -> Column:
     """Return the values of the records of each change: the envelope, and a tombstone after a deletion."""
     names = [name for name in frame.columns if name not in (*CHANGE_COLUMNS, KEY)]
-    after = F.when(F.col("_op").isin("r", "c", "u"), F.struct(*(F.col(quoted(name)) for name in names)))
+    after = F.when(F.col("_op").isin("r", "c", "u"), F.struct(*(F.col(quoted_name(name)) for name in names)))
     schema, table = (None, None) if source is None else table_of(source)
     origin = F.struct(
         F.lit(__version__).alias("version"),

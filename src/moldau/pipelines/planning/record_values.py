@@ -24,6 +24,7 @@ from moldau.pipelines.planning.avro_records import write_column
 from moldau.pipelines.planning.avro_types import Avro
 from moldau.pipelines.planning.sources import METADATA
 from moldau.pipelines.spec import RecordFormat
+from moldau.spark.quoting import quoted_name
 
 TIME_FORMATS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -46,7 +47,7 @@ def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str
         return _single_column(frame, names, format_)
     if not names:
         raise UnwritableRows("the rows have no columns to write")
-    row = F.struct(*(F.col(quoted(name)) for name in names))
+    row = F.struct(*(F.col(quoted_name(name)) for name in names))
     if format_ == "json":
         return F.to_json(row, TIME_FORMATS | dict(options))
     if format_ == "csv":
@@ -58,15 +59,11 @@ def row_value(frame: DataFrame, format_: RecordFormat, options: Mapping[str, str
 def _single_column(frame: DataFrame, names: list[str], format_: RecordFormat) -> Column:
     type_name = "string" if format_ == "text" else "binary"
     if len(names) == 1 and isinstance(frame.schema[names[0]].dataType, (StringType, BinaryType)):
-        return F.col(quoted(names[0])).cast(type_name)
+        return F.col(quoted_name(names[0])).cast(type_name)
     columns = ", ".join(f"{name} {frame.schema[name].dataType.simpleString()}" for name in names)
     raise UnwritableRows(
         f"format {format_} needs rows with one column, of type string or binary, but they have {columns or 'no column'}"
     )
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def as_string_or_binary(column: Column, data_type: DataType) -> Column:

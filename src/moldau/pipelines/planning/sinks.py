@@ -78,9 +78,9 @@ from moldau.pipelines.spec import (
 )
 from moldau.spark.lake.schemas import column_named
 from moldau.spark.lake.tables import missing_package, path_problem
-from moldau.spark.mapped_batches import quoted_name
 from moldau.spark.option_values import boolean
 from moldau.spark.options import BOOTSTRAP, KAFKA, write_options
+from moldau.spark.quoting import quoted_name
 
 DELEGATION_TOKEN: Final = "delegationToken"
 LOGIN: Final = (f"{KAFKA}security.", f"{KAFKA}sasl.", f"{KAFKA}ssl.")

@@ -33,6 +33,7 @@ from moldau.pipelines.running.failures import failure_of
 from moldau.pipelines.spec import Pipeline, TopicSource
 from moldau.pipelines.workbench.preview import Preview
 from moldau.spark.columns import SOURCE_TYPES
+from moldau.spark.quoting import quoted_name
 
 RECORDS_MAX: Final = 1000
 """How many records of each topic source are read at most."""
@@ -91,7 +92,7 @@ class Sampled:
 
 def _preview(name: str, frame: DataFrame, rows: int) -> Preview:
     began_s = time.monotonic()
-    texts = [F.col(f"`{column.replace('`', '``')}`").cast("string") for column in frame.columns]
+    texts = [F.col(quoted_name(column)).cast("string") for column in frame.columns]
     try:
         with quiet():
             first = [tuple(row) for row in frame.select(*texts).limit(rows + 1).collect()]
