@@ -60,8 +60,8 @@ test: $(TEST) ## lint, types and all tests, and at the end what they cost in CPU
 unit: $(TEST) ## the tests without sockets, in seconds
 	$(BIN)/python -m pytest tests/unit tests/node tests/scripts tests/tidy
 
-deep: $(TEST) ## what make test only samples: DEPTH=10 times as many random inputs, every crash, all defects of the simulations
-	MOLDAU_TEST_DEPTH=$(or $(DEPTH),10) $(BIN)/python -m pytest tests/unit tests/node tests/simulation tests/interop/test_transactional_failover.py
+deep: $(TEST) ## what make test only samples: DEPTH=10 times as many random inputs, every crash, all defects of the simulations, and the dear tests
+	MOLDAU_TEST_DEPTH=$(or $(DEPTH),10) $(BIN)/python -m pytest tests/unit tests/node tests/simulation tests/interop tests/spark tests/dist
 
 fuzz: $(TEST) ## mutated requests, batches, SASL exchanges, certificates and files: CASES=1000000 SEED=0 JOBS=1 WHAT=sasl
 	$(BIN)/python tests/fuzz/fuzz.py --cases $(or $(CASES),1000000) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) $(if $(WHAT),--target '$(WHAT)')

@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = config.option.hypothesis_seed or str(random.SystemRandom().randrange(2**32))
         sharing = Sharing(Path(claims), start)
         config.pluginmanager.register(sharing, "sharing")
-        config.pluginmanager.register(Progress(config, sharing), "progress")
+        config.pluginmanager.register(Progress(config, sharing, Path(claims, f"{start}.failures")), "progress")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,7 @@
 """How much randomized tests try: `make test` does what fits its time, `make deep` does more.
 
 MOLDAU_TEST_DEPTH=10 lets them try ten times as many files, frames, requests, seeds and examples, and every defect that
-a simulation must notice.
+a simulation must notice. It also runs the tests marked `only_deep`: dear ones whose behaviour a quicker test covers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
+import pytest
+
 T = TypeVar("T")
 DEPTH = int(os.environ.get("MOLDAU_TEST_DEPTH", "1"))
+only_deep = pytest.mark.skipif(DEPTH == 1, reason="only `make deep` runs it")
 
 
 def deep(count: int) -> int:

@@ -1,10 +1,12 @@
 """Progress of a test run in whole lines: one for each test file, and one every few seconds.
 
-A line names a test that takes long, and what it waits for.
+A line names a test that takes long, and what it waits for. Failures are also written to a file: `make test` repeats
+them at its end, because a log that is cut keeps its end.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -17,11 +19,14 @@ from harness.patience import Patience, text_of
 from runner.sharing import Sharing
 
 PRINT_EVERY_S = 5.0
+FAILURE_LINES = 25
+"""The last lines of a failure say what was expected; those before it are often long logs."""
 
 
 class Progress:
-    def __init__(self, config: pytest.Config, sharing: Sharing) -> None:
+    def __init__(self, config: pytest.Config, sharing: Sharing, failures: Path) -> None:
         self._sharing = sharing
+        self._failures = failures
         self._path = Path()
         self._test = ""
         self._began_s = self._printed_s = time.monotonic()
@@ -49,11 +54,11 @@ class Progress:
         if report.when == "call" or (report.when == "setup" and not report.passed):
             self._outcomes[report.outcome] += 1
         if report.failed:
-            self._print(f"FAILED {report.nodeid}")
+            self._failed(f"FAILED {report.nodeid}", report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._print(f"FAILED to collect {report.nodeid}")
+            self._failed(f"FAILED to collect {report.nodeid}", report)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         Patience.awaited = ""
@@ -74,6 +79,12 @@ class Progress:
 
     def _awaited(self) -> str:
         return f", until {text_of(Patience.awaited)[:100]}" if Patience.awaited else ""
+
+    def _failed(self, title: str, report: pytest.TestReport | pytest.CollectReport) -> None:
+        self._print(title)
+        lines = [title, *report.longreprtext.splitlines()[-FAILURE_LINES:]]
+        with self._failures.open("a", encoding="utf-8") as out:
+            out.write(json.dumps(lines) + "\n")
 
     def _print(self, line: str) -> None:
         self._printed_s = time.monotonic()

@@ -45,20 +45,39 @@ def main(arguments: list[str]) -> int:
         by_file: Counter[str] = Counter()
         for written in claims.glob("*.costs.json"):
             by_file.update(json.loads(written.read_text()))
+        failures = [
+            json.loads(line)
+            for written in claims.glob("*.failures")
+            for line in written.read_text("utf-8").splitlines()
+        ]
     finally:
         shutil.rmtree(claims)
-    print("\n".join(report(cpu_s(), by_file)))
+    print("\n".join([*report(cpu_s(), by_file), *again(failures)]))
+    for start, run in zip(ORDERS, runs, strict=True):
+        if run.returncode != 0:
+            print(f"The run {start} ended with {run.returncode}.")
     return max(run.returncode != 0 for run in runs)
 
 
 def report(spent_s: float, by_file: dict[str, float]) -> list[str]:
     over_s = spent_s - BUDGET_CPU_S
     verdict = f"OVER BUDGET by {over_s:.0f}" if over_s > 0 else f"{-over_s:.0f} are left"
+    by_folder: Counter[str] = Counter()
+    for path, file_s in by_file.items():
+        by_folder["/".join(Path(path).parts[:2])] += file_s
     return [
         f"The most expensive of {len(by_file)} test files, in CPU seconds:",
         *lines_of(by_file, LISTED_FILES),
+        "All files of a folder, in CPU seconds:",
+        *lines_of(by_folder),
         f"{spent_s:8.1f}  CPU seconds in all, of a budget of {BUDGET_CPU_S}: {verdict}",
     ]
+
+
+def again(failures: list[list[str]]) -> list[str]:
+    """Return the ends of the failures, then their names once more: a log that is cut keeps its last lines."""
+    names = [title for title, *_ in failures]
+    return [*(line for failure in failures for line in ["", *failure]), "", *names] if failures else []
 
 
 def _adopt_orphans() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness.patience import wait_until
 from runner.costs import cpu_s
-from runner.run import BUDGET_CPU_S, report
+from runner.run import BUDGET_CPU_S, again, report
 
 RUN = Path(sys.modules["runner.run"].__file__ or "")
 COMPUTE = "for _ in iter(int, 1): pass"
@@ -60,4 +60,12 @@ print(run["cpu_s"]() >= 0.5)
 def test_the_report_ends_with_the_sum_and_the_budget(spent_s: float, verdict: str) -> None:
     lines = report(spent_s, {"tests/unit/test_a.py": 1.5, "tests/interop/test_b.py": 20.25, "tests/cheap.py": 0.1})
     assert lines[1:3] == ["    20.2  tests/interop/test_b.py", "     1.5  tests/unit/test_a.py"]
+    assert lines[4:6] == ["    20.2  tests/interop", "     1.5  tests/unit"]
     assert lines[-1] == f"{spent_s:8.1f}  CPU seconds in all, of a budget of {BUDGET_CPU_S}: {verdict}"
+
+
+def test_failures_are_repeated_at_the_end_and_their_names_come_last() -> None:
+    failures = [["FAILED tests/a.py::test_a", "E  assert 1 == 2"], ["FAILED tests/b.py::test_b", "E  timeout"]]
+    assert again(failures)[-2:] == ["FAILED tests/a.py::test_a", "FAILED tests/b.py::test_b"]
+    assert "E  assert 1 == 2" in again(failures)
+    assert again([]) == []
