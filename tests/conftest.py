@@ -22,6 +22,7 @@ import pytest
 from harness.depth import deep
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 from runner.costs import Costs
+from runner.leftovers import collect_leftovers
 from runner.progress import Progress
 from runner.sharing import Sharing, hidden_from_garbage_collector
 from runner.stolen_time import Repeats
@@ -69,6 +70,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
     atexit.register(gc.unfreeze)  # otherwise DuckDB reports its types as leaked
     return result
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Collect what clients left open before pytest does, for which that would be an error of the whole run."""
+    collect_leftovers()
 
 
 @pytest.fixture(autouse=True)

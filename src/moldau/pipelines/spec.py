@@ -21,6 +21,7 @@ from moldau.databases.urls import BadUrl, parse_url
 from moldau.databases.urls import secrets_of as url_secrets
 
 RecordFormat = Literal["json", "csv", "avro", "text", "raw"]
+SourceFormat = Literal["json", "csv", "avro", "text", "raw", "debezium"]
 FileFormat = Literal["csv", "json", "parquet", "orc", "text"]
 TableFormat = Literal["parquet", "delta", "iceberg"]
 TopicMode = Literal["append", "update", "complete"]
@@ -109,7 +110,7 @@ class TopicSource:
     place: Place
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    format: RecordFormat = "json"
+    format: SourceFormat = "json"
     schema: str | None = None
     """Spark's DDL. A record without a value for a NOT NULL column is a bad record."""
     schema_file: Path | None = None
@@ -124,7 +125,8 @@ class TopicSource:
     fail_above: float | None = None
     """Percentage of bad records above which a run fails."""
     tombstone: Tombstone | None = None
-    """What a null value is: a row of nulls, a bad record, or nothing. None: bad if a column is NOT NULL, else a row."""
+    """What a null value is: a row of nulls, a bad record, or nothing. None: bad if a column is NOT NULL, else a row; in
+    format debezium nothing, because the deletion stands before it."""
     max_per_trigger: int | None = None
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """May hold passwords: kafka.sasl.jaas.config."""

@@ -16,6 +16,7 @@ from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from moldau.databases.changes.rows import CHANGE_COLUMNS
 from moldau.pipelines.planning import database_changes, event_time, formats, python_steps, sources
 from moldau.pipelines.planning.backend_sources import backend_rows
 from moldau.pipelines.planning.csv_files import MissingColumn
@@ -196,7 +197,8 @@ class _Compilation:
 
     def _schema(self, source: TopicSource, path: str) -> StructType:
         schema = self._read_schema(source, path, record_schema)
-        if duplicates := sorted({name for name in schema.names if schema.names.count(name) > 1 or name in METADATA}):
+        reserved = {*METADATA, *(CHANGE_COLUMNS if source.format == "debezium" else ())}
+        if duplicates := sorted({name for name in schema.names if schema.names.count(name) > 1 or name in reserved}):
             raise InvalidSetting(f"{path}.schema", f"column {duplicates[0]} is there twice", column=duplicates[0])
         return schema
 

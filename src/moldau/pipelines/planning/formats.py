@@ -11,6 +11,7 @@ How each format is parsed, and what Spark alone would accept:
 - csv: one line with as many fields as the schema has columns, and perhaps a line break at its end. Refused are a second
   line, also behind a quote that is not closed, a comment, and what the parser would throw for (see csv_lines.py).
 - avro: the bare encoding (or framed, see avro_records.py) without extra bytes.
+- debezium: JSON in Debezium's envelope (debezium.py).
 - text: UTF-8. raw: anything.
 
 A null value (tombstone) is a row of nulls in all formats, or, if a column is NOT NULL, a bad record; the source's
@@ -28,8 +29,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
-from moldau.pipelines.planning import avro_records, csv_lines, misread_decimals, rejection_reasons
+from moldau.pipelines.planning import avro_records, csv_lines, debezium, misread_decimals, rejection_reasons
 from moldau.pipelines.planning.arrow_functions import arrow_function
+from moldau.pipelines.planning.computed_once import once
 from moldau.pipelines.planning.csv_rejection_reasons import csv_rejection
 from moldau.pipelines.planning.record_schemas import (
     VALUE,
@@ -61,7 +63,7 @@ class Parsed:
 
 def parse(records: DataFrame, source: TopicSource, schema: StructType, options: Mapping[str, str]) -> Parsed:
     """Parse the records of a source; `options` are for Spark's json and csv parsers."""
-    if source.tombstone == "drop":
+    if source.tombstone == "drop" or (source.format == "debezium" and source.tombstone is None):
         records = records.filter(F.col(VALUE).isNotNull())
     parsed = _parse_values(records, source, schema, options)
     not_null = next((field.name for field in schema.fields if not field.nullable), None)
@@ -78,6 +80,8 @@ def parse(records: DataFrame, source: TopicSource, schema: StructType, options: 
 def _parse_values(records: DataFrame, source: TopicSource, schema: StructType, options: Mapping[str, str]) -> Parsed:
     if source.format == "json":
         return _json(records, schema, options)
+    if source.format == "debezium":
+        return _debezium(records, schema, options)
     if source.format == "csv":
         return _csv(records, schema, options)
     if source.format == "avro":
@@ -89,7 +93,7 @@ def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) ->
     merged = _merge(JSON_DEFAULTS, options, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
     read_as = nullable(tinyint_as_smallint(schema))
     text = _wrap(_without_misread_decimals(schema, merged))
-    frame = records.withColumn(PARSED, _once(F.from_json(text, _wrapped(read_as), merged)))
+    frame = records.withColumn(PARSED, once(F.from_json(text, _wrapped(read_as), merged)))
     parsed = F.col(PARSED)
     elements = parsed.getField(RECORD)
     row = F.get(elements, 0)
@@ -107,6 +111,17 @@ def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) ->
         row if read_as == nullable(schema) else row.cast(nullable(schema)),
         schema,
         _reasons(lambda value: rejection_reasons.json_rejection(value, schema, merged)),
+    )
+
+
+def _debezium(records: DataFrame, row: StructType, options: Mapping[str, str]) -> Parsed:
+    parsed = _json(records, debezium.envelope_schema(row), debezium.json_options(options))
+    return Parsed(
+        debezium.with_envelope(parsed.frame, parsed.row, row, options),
+        parsed.is_good & _good(debezium.is_change(_text(), row), None),
+        debezium.change(row),
+        debezium.view_schema(row),
+        _reasons(lambda value: debezium.rejection(value, row, options)),
     )
 
 
@@ -138,7 +153,7 @@ def _csv(records: DataFrame, schema: StructType, options: Mapping[str, str]) -> 
     is_misread = misread_decimals.is_misread_csv(line, schema, for_parser)
     # A null text is parsed to null, which `_good` counts as bad.
     text = line if is_misread is None else F.when(~F.coalesce(is_misread, F.lit(False)), line)
-    frame = records.withColumn(PARSED, _once(F.from_csv(text, columns.toDDL(), for_parser)))
+    frame = records.withColumn(PARSED, once(F.from_csv(text, columns.toDDL(), for_parser)))
     parsed = F.col(PARSED)
     conditions = [
         parsed.isNotNull(),
@@ -180,11 +195,6 @@ def _plain(records: DataFrame, schema: StructType, is_text: bool) -> Parsed:
 
 def _text() -> Column:
     return F.col(VALUE).cast("string")
-
-
-def _once(parsed: Column) -> Column:
-    """Keep the optimizer from parsing a second time in the filter: it does not copy nondeterministic expressions."""
-    return F.when(F.spark_partition_id() >= 0, parsed)
 
 
 def _good(conditions: list[Column], is_rejected: Column | None) -> Column:

@@ -157,7 +157,8 @@ def needed_metadata(pipeline: Pipeline, source: TopicSource) -> tuple[str, ...]:
     offered = [name for name in METADATA if name != "_headers" or source.headers]
     if source.format == "raw" or _needs_whole_rows(pipeline, source.name):
         return tuple(offered)
-    words = set(re.findall(r"\w+", " ".join(_sql_texts(pipeline)).lower()))
+    always = {"_key"} if source.format == "debezium" else set()  # a sink to a topic writes its changes under it
+    words = always | set(re.findall(r"\w+", " ".join(_sql_texts(pipeline)).lower()))
     return tuple(name for name in offered if name in words)
 
 

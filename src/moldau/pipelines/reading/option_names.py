@@ -73,6 +73,7 @@ FORMATS: Final = frozenset(
         "singleVariantColumn",
         "timestampFormat",
         "timestampNTZFormat",
+        "times",
         "timeZone",
         "unescapedQuoteHandling",
     ]

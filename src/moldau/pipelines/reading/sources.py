@@ -32,6 +32,7 @@ from moldau.pipelines.spec import (
     Offsets,
     RecordFormat,
     Source,
+    SourceFormat,
     Start,
     TableFormat,
     TableSource,
@@ -40,6 +41,9 @@ from moldau.pipelines.spec import (
 )
 
 RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = get_args(RecordFormat)
+TIME_UNITS: Final = ("micros", "millis")
+"""What numbers in time columns count, in format debezium."""
+SOURCE_FORMATS: Final[tuple[SourceFormat, ...]] = get_args(SourceFormat)
 FILE_FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)
 TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
 KINDS: Final = ("topic", "topics", "pattern", "file", "table", "database", "backend")
@@ -78,7 +82,7 @@ def read_source(name: str, section: Section, folder: Folder, connector: Connecto
 def _topic_source(name: str, section: Section, folder: Folder, connector: Connector) -> TopicSource:
     topics = tuple(section.topic_name(scalar) for key in ("topic", "topics") for scalar in section.scalars(key))
     pattern = _pattern(section, connector)
-    format_ = section.choice("format", RECORD_FORMATS, "json", " of records")
+    format_ = section.choice("format", SOURCE_FORMATS, "json", " of records")
     if format_ != "avro":
         section.refuse_keys(("framing",), lambda key: f"'{key}' is for format avro")
     schema, schema_file = _record_schema(section, format_, folder)
@@ -100,7 +104,7 @@ def _topic_source(name: str, section: Section, folder: Folder, connector: Connec
         fail_above=fail_above,
         tombstone=_tombstone(section, format_),
         max_per_trigger=section.count("max_per_trigger"),
-        options=_topic_options(section),
+        options=_topic_options(section, format_),
     )
     _refuse_reading_dead_letters(section, source)
     _check_watermark_column(section, source)
@@ -110,8 +114,10 @@ def _topic_source(name: str, section: Section, folder: Folder, connector: Connec
     return source
 
 
-def _topic_options(section: Section) -> Mapping[str, str]:
+def _topic_options(section: Section, format_: SourceFormat) -> Mapping[str, str]:
     options = read_options(section, TOPICS_READ)
+    if "times" in options and (format_ != "debezium" or options["times"] not in TIME_UNITS):
+        section.refuse(f"'times' is for format debezium: {' or '.join(TIME_UNITS)}", option_place(section, "times"))
     for name, key in OPTIONS_OF_KEYS.items():
         if name in options:
             place = option_place(section, name)
@@ -130,7 +136,7 @@ def _pattern(section: Section, connector: Connector) -> str | None:
     return pattern
 
 
-def _record_schema(section: Section, format_: RecordFormat, folder: Folder) -> tuple[str | None, Path | None]:
+def _record_schema(section: Section, format_: SourceFormat, folder: Folder) -> tuple[str | None, Path | None]:
     if format_ == "avro":
         schema_file = read_path(section, "schema_file", folder)
         section.refuse_keys(("schema",), lambda key: "format avro takes its schema from 'schema_file'")
@@ -229,7 +235,7 @@ def _offset(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\d{1,18}", text) else None
 
 
-def _bad_records(section: Section, input_name: str, format_: RecordFormat) -> tuple[str, float | None]:
+def _bad_records(section: Section, input_name: str, format_: SourceFormat) -> tuple[str, float | None]:
     """Return `dead_letter` and `fail_above`. `input_name` is the first topic that is read, or with a pattern the
     source's name: the default dead-letter topic is named after it. Raw records are never bad: they have neither."""
     if format_ == "raw":
@@ -243,10 +249,13 @@ def _bad_records(section: Section, input_name: str, format_: RecordFormat) -> tu
     return dead_letter, fail_above
 
 
-def _tombstone(section: Section, format_: RecordFormat) -> Tombstone | None:
+def _tombstone(section: Section, format_: SourceFormat) -> Tombstone | None:
     if not section.has("tombstone"):
         return None
     tombstone = section.choice("tombstone", TOMBSTONES, "row")
+    if tombstone != "drop" and format_ == "debezium":
+        message = "a tombstone of Debezium's follows the deletion that it repeats"
+        section.refuse(message, section.value_place("tombstone"), "leave it out")
     if tombstone == "bad" and format_ == "raw":
         place = section.value_place("tombstone")
         section.refuse("'tombstone: bad' is not for format raw: every record fits", place, "row or drop")
