@@ -23,7 +23,7 @@ from moldau.base import properties
 from moldau.base.errors import MalformedData
 from moldau.client.secret_properties import SECRET_NAMES, is_secret
 from moldau.platforms.machine import core_quota, usable_cores
-from moldau.spark import archive
+from moldau.spark import archive, local_files
 from moldau.spark.class_archive import class_archive
 from moldau.spark.java import BrokenJava, JavaHome, find_java
 from moldau.spark.scripts import library_directory
@@ -112,6 +112,8 @@ def start(
             # PySpark puts these on Java's command line, which everybody can read. The session below gets all of them.
             shown = [(key, value) for key, value in conf.items() if not is_secret_setting(key)]
             SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
+            if local_cores(conf["spark.master"]) is not None:
+                local_files.install(SparkContext._jvm, {**_configured(), **conf})
         on_phase("starting Spark")
         session = SparkSession.builder.config(map={**conf}).getOrCreate()
     conversion.install()
