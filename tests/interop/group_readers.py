@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError
 from harness.patience import PATIENCE_S, wait_until
 
 POLL_SECONDS = 0.05
-KAFKA_PYTHON_POLL_MS = 500
+KAFKA_PYTHON_POLL_MS = 2000
 """Its poll also runs the rebalance, and gives up what is not done by its timeout."""
 Partitions = frozenset[tuple[str, int]]
 

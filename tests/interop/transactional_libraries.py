@@ -23,7 +23,7 @@ from harness.patience import PATIENCE_S
 
 TRY_S = 5.0
 POLL_S = 0.1
-KAFKA_PYTHON_POLL_MS = 500
+KAFKA_PYTHON_POLL_MS = 2000
 """Its poll also runs the rebalance, and gives up what is not done by its timeout."""
 BATCH = 50
 TIMEOUT_MS = 60_000

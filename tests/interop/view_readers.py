@@ -50,8 +50,8 @@ def read_by_confluent(bootstrap: str, topic: str, **config: object) -> list[Read
 
 
 def read_by_kafka_python(bootstrap: str, topic: str, until: Callable[[list[Read]], bool]) -> list[Read]:
-    """Read without a group: kafka-python 3.0.12 reads nothing for ever when a topic that it did not know at its first
-    join comes with the metadata at the same time as its second assignment."""
+    """Read without a group: kafka-python 3.0.12 never begins to read when it joins between two calls of `poll`, as it
+    does on a busy machine."""
     import kafka
 
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")

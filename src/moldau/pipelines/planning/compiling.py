@@ -53,6 +53,9 @@ from moldau.pipelines.spec import (
 __all__ = ["Compiled", "Flow", "Mode", "Range", "Records", "compile_pipeline", "start", "try_compile", "write_batch"]
 
 SourceT = TypeVar("SourceT", TopicSource, FileSource, BackendSource)
+DEAD_LETTER_TRIGGER = "5 seconds"
+"""How often bad records are looked for, unless the pipeline has a trigger: not with each batch, because the records are
+read and parsed a second time, beside the queries that should be quick."""
 ROWS_OF_SAMPLE = 1000
 """How many rows of a database are read for a preview."""
 _COMMANDS = (
@@ -238,7 +241,7 @@ class _Compilation:
                 description=f"topic {topic}",
                 frame=dead_letters(parsed, source, self._pipeline.name),
                 mode="append",
-                trigger=self._pipeline.trigger,
+                trigger=self._pipeline.trigger or DEAD_LETTER_TRIGGER,
                 target=TopicTarget(self._pipeline.connector, options),
             )
         )
