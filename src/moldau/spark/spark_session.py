@@ -27,7 +27,7 @@ from moldau.spark import archive, local_files
 from moldau.spark.class_archive import class_archive
 from moldau.spark.java import BrokenJava, JavaHome, find_java
 from moldau.spark.scripts import library_directory
-from moldau.spark.workers.starting import start_fork_server
+from moldau.spark.workers.starting import settings_with, start_fork_server
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -50,8 +50,6 @@ LATE_OPTIMIZER: Final = (
 """The optimizing compiler waits for ten times as many calls: it took a third of a start's CPU time for code that ran
 once."""
 
-# spark.python.unix.domain.socket.enabled is left out, though it makes small micro-batches faster: with it, every Python
-# worker that was idle for a minute ends with a traceback on stderr.
 DEFAULTS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -102,6 +100,7 @@ def start(
     if SparkContext._active_spark_context is None:
         conf = {"spark.app.name": name, **_conf_for_start(conf, quick_start)}
         environment |= _python_of_workers({**_configured(), **conf})
+        conf |= settings_with(environment, {**_configured(), **conf})
         if not (_is_submitted() or SparkContext._gateway is not None):
             java = find_java()
             conf[JAVA_OPTIONS] = _with_class_archive(conf.get(JAVA_OPTIONS, ""), java)

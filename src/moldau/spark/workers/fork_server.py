@@ -239,10 +239,29 @@ def preload(names: Iterable[str], load: Callable[[str], object] = importlib.impo
     gc.freeze()
 
 
+def quiet_at_end(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return the main function of a task's worker, but it ends when Spark closes its connection between two tasks, as it
+    does after an idle minute. PySpark's own would write to the closed connection, and print the error."""
+
+    def main_unless_ended(infile: Any, outfile: Any) -> None:
+        if not infile.peek(1):
+            sys.exit(1)
+        main(infile, outfile)
+
+    return main_unless_ended
+
+
+def _quiet_workers() -> None:
+    worker = sys.modules.get("pyspark.worker")
+    if worker is not None:
+        worker.main = quiet_at_end(worker.main)  # type: ignore[attr-defined]
+
+
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C, as for the JVM's processes
     listener = socket.socket(fileno=int(sys.argv[1]))
     preload(PRELOADED)
+    _quiet_workers()
     ForkServer(listener).serve()
 
 

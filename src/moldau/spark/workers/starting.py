@@ -1,4 +1,8 @@
-"""The driver's part: starts the fork server and writes the launcher script that Spark uses as its Python."""
+"""The driver's part: starts the fork server and writes the launcher script that Spark uses as its Python.
+
+Its processes talk with the JVM through Unix sockets. Over TCP each small exchange waits up to 40 ms for a delayed
+acknowledgement, because the JVM leaves Nagle's algorithm on.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +34,7 @@ SINGLE_THREADED: Final = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
 SEED: Final = "PYTHONHASHSEED"
+UNIX_SOCKETS: Final = "spark.python.unix.domain.socket."
 
 
 @functools.cache
@@ -57,6 +62,15 @@ def _start_server(python: Path) -> Mapping[str, str]:
         listener.listen(128)
         _start(listener, _environment(os.environ))
     return {SERVER_VARIABLE: address, "PYSPARK_PYTHON": str(python)}
+
+
+def settings_with(environment: Mapping[str, str], configured: Collection[str]) -> dict[str, str]:
+    """Return the settings of Spark that go with the environment of a fork server. Its directory is private, and its path
+    short, as those of sockets must be. What is configured already is left to its author."""
+    if SERVER_VARIABLE not in environment or any(key.startswith(UNIX_SOCKETS) for key in configured):
+        return {}
+    directory = os.path.dirname(environment[SERVER_VARIABLE])
+    return {f"{UNIX_SOCKETS}enabled": "true", f"{UNIX_SOCKETS}dir": directory}
 
 
 def _start(listener: socket.socket, environment: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
 import os
 import signal
@@ -204,6 +205,27 @@ def test_a_module_that_cannot_be_preloaded_is_skipped() -> None:
     fork_server.preload(("a", "absent", "b"), load)
     gc.unfreeze()
     assert loaded == ["a", "b"]
+
+
+def test_a_worker_ends_without_a_word_when_its_connection_is_closed_between_tasks() -> None:
+    seen: list[bytes] = []
+    main = fork_server.quiet_at_end(lambda infile, outfile: seen.append(infile.read(4)))
+    main(io.BufferedReader(io.BytesIO(b"task")), io.BytesIO())
+    assert seen == [b"task"], "what was looked at is still there to read"
+    with pytest.raises(SystemExit) as end:
+        main(io.BufferedReader(io.BytesIO(b"")), io.BytesIO())
+    assert end.value.code != 0, "with 0 PySpark's daemon would call it again"
+
+
+def test_unix_sockets_are_used_with_a_fork_server_unless_they_are_configured() -> None:
+    environment = {SERVER_VARIABLE: "/tmp/moldau-1/fork-server"}
+    chosen = starting.settings_with(environment, ["spark.master"])
+    assert chosen == {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": "/tmp/moldau-1",
+    }
+    assert starting.settings_with(environment, list(chosen)) == {}
+    assert starting.settings_with({}, []) == {}
 
 
 def test_sparks_zips_are_removed_from_the_path() -> None:
