@@ -71,7 +71,6 @@ print(json.dumps([moldau.__file__, spark.sparkContext.appName, *settings, counte
 
 def test_the_defaults_of_a_session(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
     assert spark.conf.get("spark.ui.enabled") == "false"
 
 
