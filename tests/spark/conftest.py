@@ -53,7 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[SparkSession]:
     import moldau.spark
 
-    session = moldau.spark.session("tests", master="local[2]", quick_start=True)
+    few = {"spark.sql.shuffle.partitions": 1}
+    session = moldau.spark.session("tests", master="local[2]", quick_start=True, **few)
     yield session
     session.stop()
 

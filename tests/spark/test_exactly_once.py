@@ -1,6 +1,7 @@
 """Micro-batches in topics are complete and written once: replayed by Spark, and with driver, workers and broker killed.
 
-tests/spark/test_exactly_once_wire.py kills the driver at every step of a commit, without Spark.
+tests/spark/test_exactly_once_wire.py kills the driver at every step of a commit, without Spark; `make deep` kills it
+with its JVM.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 from committed_records import committed_records
 from confluent_kafka import Producer
+from harness.depth import only_deep
 from harness.patience import SPARK_PATIENCE_S
 from restartable_broker import free_port, kill_broker, start_broker
 from spark_waits import wait_for_spark
@@ -27,13 +30,16 @@ from moldau.base.ids import TopicPartition
 from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
 from moldau.pipelines.reading.loading import load
+from moldau.pipelines.running.silence import Silence
+from moldau.pipelines.running.state_directory import default_directory
+from moldau.pipelines.running.stop_request import Stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCH_ROWS = 500
 BATCHES = 80
-"""Enough that some are left when the last killed process has been restarted."""
+"""Enough that some are left when the last process has been killed."""
 PARTITIONS = 3
 COPY = [TopicPartition("copy", index) for index in range(PARTITIONS)]
 SPEC = f"""
@@ -106,11 +112,112 @@ def test_batches_replayed_by_spark_are_written_once(
 # --- killed -----------------------------------------------------------------------------------------------------------
 
 
+class Fire:
+    """A broker of its own with a filled topic `numbers`, and a pipeline that copies it to the topic `copy`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "fire.yaml").write_text(SPEC)
+        self._port = free_port()
+        self.bootstrap = f"127.0.0.1:{self._port}"
+        self._broker = start_broker(folder / "data", self._port)
+        self._cluster = Cluster(self.bootstrap, {})
+        self._cluster.create_topic("numbers", 1)
+        self._cluster.create_topic("copy", PARTITIONS)
+        produce(self.bootstrap, "numbers", range(BATCHES * BATCH_ROWS))
+
+    def close(self) -> None:
+        self._cluster.close()
+        kill_broker(self._broker)
+
+    def restart_broker(self) -> None:
+        kill_broker(self._broker)
+        self._broker = start_broker(self.folder / "data", self._port)
+
+    def committed(self) -> int:
+        """The end offsets of the topic `copy` for read_committed consumers, added up."""
+        return sum(self._cluster.retry(lambda: self._cluster.latest(COPY, read_committed=True), 10_000).values())
+
+    def has_open_transaction(self) -> bool:
+        """Then the last stable offset is behind the log end offset."""
+        stable = self._cluster.retry(lambda: self._cluster.latest(COPY, read_committed=True), 10_000)
+        return stable != self._cluster.retry(lambda: self._cluster.latest(COPY), 10_000)
+
+    def restarts(self) -> int:
+        status = json.loads((self.folder / ".moldau" / "pipelines" / "fire" / "status.json").read_text())
+        return sum(query["restarts"] for query in status["queries"])
+
+    def whole_batches(self) -> int:
+        """How many micro-batches a reader sees. Check that each is complete, there once, and none is missing."""
+        seen = Counter(row["n"] for row in values(self.bootstrap, "copy"))
+        assert set(seen.values()) <= {1}, "a record was written twice"
+        batches = len(seen) // BATCH_ROWS
+        assert seen.keys() == set(range(batches * BATCH_ROWS)), "a batch is incomplete or missing"
+        return batches
+
+
+@pytest.fixture
+def fire(tmp_path: Path) -> Iterator[Fire]:
+    with closing(Fire(tmp_path)) as started:
+        yield started
+
+
+def python_workers(driver: int) -> list[int]:
+    """The processes that run tasks: forked by Spark's Python daemons, which the driver's fork server has forked."""
+    if not Path("/proc/self").exists():
+        pytest.skip("Spark's workers are found in /proc")
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if b".fork_server" in (entry / "cmdline").read_bytes():
+                    parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # the process has ended meanwhile
+    return [pid for pid, daemon in parents.items() if parents.get(parents.get(daemon, 0)) == driver]
+
+
+def kill_workers(driver: int) -> bool:
+    """Kill the workers; return whether there were any. Spark replaces an idle worker without an error."""
+    workers = python_workers(driver)
+    for worker in workers:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+    return bool(workers)
+
+
+def test_batches_are_complete_and_once_though_workers_and_broker_are_killed(spark: SparkSession, fire: Fire) -> None:
+    from moldau.pipelines.planning.compiling import Mode
+    from moldau.pipelines.running.launching import RunOptions, launch
+
+    pipeline = load(fire.folder / "fire.yaml", bootstrap=fire.bootstrap)
+    directory, options, stop = default_directory(pipeline.file, pipeline.name), RunOptions(mode=Mode.CONTINUOUS), Stop()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(launch, pipeline, directory, options, lambda on_phase: spark, Silence(), stop)
+        try:
+            wait_for_spark(lambda: fire.committed() > BATCH_ROWS, "the first batch")
+            wait_for_spark(
+                lambda: running.done() or (kill_workers(os.getpid()) and fire.restarts() > 0),
+                "a query that lost its workers",
+            )
+            after = fire.committed()
+            wait_for_spark(lambda: fire.committed() > after + BATCH_ROWS, "a batch after the workers' death")
+            wait_for_spark(fire.has_open_transaction, "an open transaction", every_s=0)
+            fire.restart_broker()
+            after = fire.committed()
+            wait_for_spark(lambda: fire.committed() > after + BATCH_ROWS, "a batch after the broker's death")
+        finally:
+            stop.request("the test ends it")
+        ended = running.result(SPARK_PATIENCE_S)
+    assert ended.state == "stopped", ended.message
+    assert 3 <= fire.whole_batches() < BATCHES
+
+
 @contextmanager
-def driver(folder: Path, bootstrap: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+def driver(fire: Fire, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """`moldau pipeline run` in a process group of its own, to be killed as one, JVM and Python workers included."""
-    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(folder / "fire.yaml"), "-b", bootstrap]
-    with (folder / "run.log").open("ab") as log:
+    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(fire.folder / "fire.yaml"), "-b", fire.bootstrap]
+    with (fire.folder / "run.log").open("ab") as log:
         process = subprocess.Popen(
             [*command, "--master", "local[2]", *options], stdout=log, stderr=log, start_new_session=True
         )
@@ -122,93 +229,14 @@ def driver(folder: Path, bootstrap: str, *options: str) -> Iterator[subprocess.P
             process.wait()
 
 
-class Topic:
-    """The end offsets of the topic `copy`, for read_committed and for read_uncommitted consumers."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._cluster = Cluster(bootstrap, {})
-
-    def close(self) -> None:
-        self._cluster.close()
-
-    def committed(self) -> int:
-        return sum(self._cluster.retry(lambda: self._cluster.latest(COPY, read_committed=True), 10_000).values())
-
-    def is_open(self) -> bool:
-        """Whether a transaction is open: then the last stable offset is behind the log end offset."""
-        stable = self._cluster.retry(lambda: self._cluster.latest(COPY, read_committed=True), 10_000)
-        return stable != self._cluster.retry(lambda: self._cluster.latest(COPY), 10_000)
-
-
-def python_workers(session: int) -> list[int]:
-    """The worker processes that run tasks: forked by Spark's Python daemons, which the fork server has forked."""
-    if not Path("/proc/self").exists():
-        pytest.skip("Spark's workers are found in /proc")
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                if b".fork_server" in (entry / "cmdline").read_bytes() and os.getsid(int(entry.name)) == session:
-                    found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # the process has ended meanwhile
-    return [pid for pid, parent in found.items() if found.get(parent) in found]
-
-
-def kill_workers(session: int) -> bool:
-    """Kill the workers; return whether there were any. Spark replaces an idle worker without an error."""
-    workers = python_workers(session)
-    for worker in workers:
-        with suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGKILL)
-    return bool(workers)
-
-
-def restarts(folder: Path) -> int:
-    status = json.loads((folder / ".moldau" / "pipelines" / "fire" / "status.json").read_text())
-    return sum(query["restarts"] for query in status["queries"])
-
-
-def whole_batches(bootstrap: str) -> int:
-    """How many micro-batches a reader sees. Check that each is complete, there once, and none is missing between."""
-    seen = Counter(row["n"] for row in values(bootstrap, "copy"))
-    assert set(seen.values()) <= {1}, "a record was written twice"
-    batches = len(seen) // BATCH_ROWS
-    assert seen.keys() == set(range(batches * BATCH_ROWS)), "a batch is incomplete or missing"
-    return batches
-
-
-def test_batches_are_complete_and_once_though_driver_workers_and_broker_are_killed(tmp_path: Path) -> None:
-    (tmp_path / "fire.yaml").write_text(SPEC)
-    port = free_port()
-    bootstrap = f"127.0.0.1:{port}"
-    broker = start_broker(tmp_path / "data", port)
-    try:
-        with closing(Cluster(bootstrap, {})) as cluster:
-            cluster.create_topic("numbers", 1)
-            cluster.create_topic("copy", PARTITIONS)
-        produce(bootstrap, "numbers", range(BATCHES * BATCH_ROWS))
-        with closing(Topic(bootstrap)) as copy:
-            with driver(tmp_path, bootstrap) as first:
-                wait_for_spark(lambda: copy.committed() > 3 * BATCH_ROWS, "the first batches")
-                wait_for_spark(copy.is_open, "an open transaction", every_s=0)
-                os.killpg(first.pid, signal.SIGKILL)
-            done = whole_batches(bootstrap)  # waits until the transaction that was left open has timed out
-            assert 3 <= done < BATCHES
-            with driver(tmp_path, bootstrap, "--until-caught-up") as second:
-                wait_for_spark(lambda: copy.committed() > (done + 2) * BATCH_ROWS, "another batch")
-                wait_for_spark(
-                    lambda: second.poll() is not None or (kill_workers(second.pid) and restarts(tmp_path) > 0),
-                    "a query that lost its workers",
-                )
-                assert second.poll() is None, "all batches were done before a worker was killed in its work"
-                after = copy.committed()
-                wait_for_spark(lambda: copy.committed() > after + 2 * BATCH_ROWS, "a batch after the workers' death")
-                wait_for_spark(copy.is_open, "an open transaction", every_s=0)
-                assert second.poll() is None, "there is still something to do"
-                kill_broker(broker)
-                broker = start_broker(tmp_path / "data", port)
-                assert second.wait(SPARK_PATIENCE_S) == 0, (tmp_path / "run.log").read_text()[-3000:]
-        assert whole_batches(bootstrap) == BATCHES
-    finally:
-        kill_broker(broker)
+@only_deep
+def test_batches_are_complete_and_once_though_the_driver_is_killed(fire: Fire) -> None:
+    with driver(fire) as first:
+        wait_for_spark(lambda: fire.committed() > 3 * BATCH_ROWS, "the first batches")
+        wait_for_spark(fire.has_open_transaction, "an open transaction", every_s=0)
+        os.killpg(first.pid, signal.SIGKILL)
+    done = fire.whole_batches()  # waits until the transaction that was left open has timed out
+    assert 3 <= done < BATCHES
+    with driver(fire, "--until-caught-up") as second:
+        assert second.wait(SPARK_PATIENCE_S) == 0, (fire.folder / "run.log").read_text()[-3000:]
+    assert fire.whole_batches() == BATCHES

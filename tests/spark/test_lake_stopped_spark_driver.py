@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
+from harness.depth import only_deep
 from harness.patience import SPARK_PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ except Exception as error:
 """
 
 
+@only_deep
 def test_a_driver_that_was_stopped_in_its_commit_is_fenced(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "0.json").write_text("\n".join(f'{{"id": {number}}}' for number in range(50)))

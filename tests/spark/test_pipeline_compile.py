@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pyarrow as pa
 import pytest
+from harness.depth import deep
 from json_cases import DDL, cases
 
 from moldau.pipelines.planning.checking import check, empty_stream
@@ -24,7 +25,7 @@ from moldau.pipelines.planning.compiling import Compiled, Mode, compile_pipeline
 from moldau.pipelines.planning.csv_rejection_reasons import csv_rejection
 from moldau.pipelines.planning.flows import ConsoleTarget, TableTarget, UpsertTarget
 from moldau.pipelines.planning.rejection_reasons import json_rejection
-from moldau.pipelines.problems import InvalidPipeline
+from moldau.pipelines.problems import InvalidPipeline, Problem
 from moldau.pipelines.reading.loading import load
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ def source(schema: str, format_: str = "json", more: str = "") -> str:
 
 
 def test_every_json_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:
-    """Thousands of hostile texts: Spark's verdict, by two separate plans, is that of a plain reading in Python."""
-    values: list[bytes | None] = [*cases(seed=1, count=3000), None]
+    """Hundreds of hostile texts: Spark's verdict, by two separate plans, is that of a plain reading in Python."""
+    values: list[bytes | None] = [*cases(seed=1, count=deep(600)), None]
     made = compiled(spark, pipeline(tmp_path, source(f"schema: '{DDL}'")), events=values)
     good = {row._offset: row for row in made.views["rows"].drop("ts", "day").collect()}
     bad = reasons(flow_rows(made, "events.dead-letters"))
@@ -101,7 +102,7 @@ def test_every_json_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_pa
     expected = {at: json_rejection(value, schema, {}) for at, value in enumerate(values) if value is not None}
     assert {at: values[at] for at in set(bad) ^ {at for at, why in expected.items() if why}} == {}
     assert bad == {at: why for at, why in expected.items() if why}
-    assert 400 < len(good) < 2500
+    assert len(values) / 8 < len(good) < len(values) * 0.8
     for at, row in good.items():
         _assert_same(row, dict(json.loads(values[at] or b"")))
 
@@ -153,7 +154,7 @@ def test_a_csv_record_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
     for more, characters in syntaxes.items():
         separator = "||" if "|" in characters else characters[0]
         pieces = ["a", "b", "\n", "\r", "\uffff", separator, *characters]
-        texts = {"".join(random.choices(pieces, k=random.randrange(1, 12))).rstrip("\r\n") for _ in range(2000)}
+        texts = {"".join(random.choices(pieces, k=random.randrange(1, 12))).rstrip("\r\n") for _ in range(deep(200))}
         texts |= {f'5" pipe{separator}a\n6" pipe{separator}b', f'5" pipe\n6" pipe{separator}b', f'5" pipe{separator}b'}
         values = [text + end for text in sorted(texts) for end in ("", "\n", "\r\n")]
         of = pipeline(tmp_path, source("schema: 'id string, more string'", "csv", more))
@@ -161,7 +162,7 @@ def test_a_csv_record_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
         good = {row._offset: (row.id or "", row.more or "") for row in made.views["rows"].collect()}
         bad = reasons(flow_rows(made, "events.dead-letters"))
         assert sorted([*good, *bad]) == list(range(len(values)))
-        assert len(good) > 100
+        assert len(good) > len(values) / 50
         for at in range(0, len(values), 3):
             assert good.get(at) == good.get(at + 1) == good.get(at + 2), values[at]
             fields = good.get(at)
@@ -429,47 +430,56 @@ LOOPS = """
       python: {pattern: "(?P<kind>log)-x", schema: id string}
       commented: {pattern: "(?x)bill-.* # all", schema: id string}
       elsewhere: {topic: far, schema: id string, options: {kafka.bootstrap.servers: "other:9092"}}
-    sinks:
-      - {name: routed, from: events, route: ROUTE}
+    steps:
+      - {name: allowed, sql: "select * from events where id not in ('in', 'audit-a')"}
+      - {name: own, sql: select * from events where id = 'in'}
+      - {name: matched, sql: select * from events where id = 'audit-a'}
+    sinks:SINKS
 """
 
 
 def test_a_route_to_a_topic_that_the_pipeline_reads_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
     """A pattern that only Python knows, or that cannot be checked as a whole, is not checked. A topic of another
     cluster is another topic."""
-    of = pipeline(tmp_path, LOOPS.replace("ROUTE", "id"))
-    others = {"audits": [], "python": [], "commented": [], "elsewhere": []}
+    text = LOOPS.replace(
+        "SINKS",
+        """
+      - {name: routed, from: allowed, route: id}
+      - {name: to-topic, from: own, route: id}
+      - {name: to-pattern, from: matched, route: id}
+    """,
+    )
     topics = ["inn", "my-audit-a", "log-x", "bill-a", "far"]
-    allowed = compiled(spark, of, events=[f'{{"id":"{topic}"}}'.encode() for topic in topics], **others)
-    assert [row.topic for row in flow_rows(allowed, "routed")] == topics
-    for topic in ("in", "audit-a"):
-        looping = compiled(spark, of, events=[f'{{"id":"{topic}"}}'.encode()], **others)
-        reason = f"sink routed: route id gave '{topic}', which the pipeline reads: it would feed itself"
+    values = [f'{{"id":"{topic}"}}'.encode() for topic in [*topics, "in", "audit-a"]]
+    made = compiled(spark, pipeline(tmp_path, text), events=values, audits=[], python=[], commented=[], elsewhere=[])
+    assert [row.topic for row in flow_rows(made, "routed")] == topics
+    for name, topic in (("to-topic", "in"), ("to-pattern", "audit-a")):
+        reason = f"sink {name}: route id gave '{topic}', which the pipeline reads: it would feed itself"
         with pytest.raises(Exception, match=reason):
-            flow_rows(looping, "routed")
+            flow_rows(made, name)
 
 
-@pytest.mark.parametrize(
-    ("route", "source_name"),
-    [
-        ("'in'", "events"),
-        ("if(id = 'a', 'out', 'audit-a')", "audits"),
-        ("case id when 'a' then 'out' when 'b' then coalesce(id, 'in') end", "events"),
-        ("case id when 'in' then 'out' else if(id = 'in', id, concat(id, 'in')) end", None),
-        ("'far'", None),
-    ],
-)
-def test_a_route_that_names_a_topic_that_the_pipeline_reads_is_refused(
-    spark: SparkSession, tmp_path: Path, route: str, source_name: str | None
-) -> None:
-    of = pipeline(tmp_path, LOOPS.replace("ROUTE", f'"{route}"'))
-    reasons_given = [(problem.message, problem.place) for problem in check(of, spark)]
-    if source_name is None:
-        assert reasons_given == []
-        return
-    topic = "in" if source_name == "events" else "audit-a"
-    message = f"sink routed: it writes to '{topic}', which source '{source_name}' reads: the pipeline would feed itself"
-    assert reasons_given == [(message, of.place_of("sinks.0.route"))]
+ROUTES = {
+    "'in'": "events",
+    "if(id = 'a', 'out', 'audit-a')": "audits",
+    "case id when 'a' then 'out' when 'b' then coalesce(id, 'in') end": "events",
+    "case id when 'in' then 'out' else if(id = 'in', id, concat(id, 'in')) end": None,
+    "'far'": None,
+}
+"""Sinks' routes, and the source that reads what they write."""
+
+
+def test_a_route_that_names_a_topic_that_the_pipeline_reads_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    sinks = [f'      - {{name: sink-{at}, from: events, route: "{route}"}}' for at, route in enumerate(ROUTES)]
+    of = pipeline(tmp_path, LOOPS.replace("SINKS", "\n" + "\n".join(sinks)))
+    expected = []
+    for at, source_name in enumerate(ROUTES.values()):
+        if source_name is not None:
+            topic = "in" if source_name == "events" else "audit-a"
+            reason = f"writes to '{topic}', which source '{source_name}' reads: the pipeline would feed itself"
+            expected.append((f"sink sink-{at}: it {reason}", of.place_of(f"sinks.{at}.route")))
+    problems = [problem for problem in check(of, spark) if problem.severity == "error"]
+    assert [(problem.message, problem.place) for problem in problems] == expected
 
 
 def test_a_python_step_and_the_modules_beside_it_reach_the_workers(spark: SparkSession, tmp_path: Path) -> None:
@@ -601,42 +611,38 @@ def test_a_valid_pipeline_has_no_problems(spark: SparkSession, tmp_path: Path) -
     assert check(pipeline(tmp_path, VALID, users__csv=USERS), spark) == []
 
 
-JOIN = """
+JOINS_OF = """
     sources:
       orders: {topic: orders, schema: 'id string, at timestamp', watermark: {column: at, delay: 10 seconds}}
       payments: {topic: payments, schema: 'id string, at timestamp', watermark: {column: at, delay: 10 seconds}}
       refunds: {topic: refunds, schema: 'id string, at timestamp'}
-    steps:
-      - name: paid
-        sql: "select o.* from orders o join payments p on CONDITION"
-      - {name: large, sql: select id from paid}
-    sinks:
-      - {name: out, from: large, topic: out}
 """
 WITHIN = "p.at between o.at and o.at + interval 1 hour"
+JOINS = [
+    (f"payments p on o.id = p.id and {WITHIN}", None, ""),
+    (f"payments p on o.id = p.id where {WITHIN}", None, ""),
+    ("payments p on o.id = p.id and o.at = p.at", None, ""),
+    ("payments p on o.id = p.id", "warning", "no condition on their times says how long a row can find a match"),
+    ("payments p on o.id = p.id and p.at > o.at", "warning", "no condition on their times"),
+    (f"refunds p on o.id = p.id and {WITHIN}", "warning", "refunds has no watermark"),
+    (f"payments p on {WITHIN}", "error", "Spark cannot join streams without an equality"),
+]
+"""What the orders are joined with, and the severity and reason of the problem."""
 
 
-@pytest.mark.parametrize(
-    ("join", "severity", "reason"),
-    [
-        (f"payments p on o.id = p.id and {WITHIN}", None, ""),
-        (f"payments p on o.id = p.id where {WITHIN}", None, ""),
-        ("payments p on o.id = p.id and o.at = p.at", None, ""),
-        ("payments p on o.id = p.id", "warning", "no condition on their times says how long a row can find a match"),
-        ("payments p on o.id = p.id and p.at > o.at", "warning", "no condition on their times"),
-        (f"refunds p on o.id = p.id and {WITHIN}", "warning", "refunds has no watermark"),
-        (f"payments p on {WITHIN}", "error", "Spark cannot join streams without an equality"),
-    ],
-)
-def test_a_join_of_streams_that_keeps_rows_for_ever_is_a_warning(
-    spark: SparkSession, tmp_path: Path, join: str, severity: str | None, reason: str
-) -> None:
-    joined = pipeline(tmp_path, JOIN.replace("payments p on CONDITION", join))
-    problems = check(joined, spark)
-    assert [problem.severity for problem in problems] == ([severity] if severity else [])
-    for problem in problems:
-        assert problem.place == joined.place_of("steps.0.sql")
-        assert reason in problem.message
+def test_a_join_of_streams_that_keeps_rows_for_ever_is_a_warning(spark: SparkSession, tmp_path: Path) -> None:
+    steps, sinks = ["    steps:"], ["    sinks:"]
+    for at, (join, _, _) in enumerate(JOINS):
+        steps.append(f'      - {{name: paid{at}, sql: "select o.* from orders o join {join}"}}')
+        steps.append(f"      - {{name: large{at}, sql: select id from paid{at}}}")
+        sinks.append(f"      - {{name: out{at}, from: large{at}, topic: out}}")
+    joined = pipeline(tmp_path, JOINS_OF + "\n".join([*steps, *sinks]))
+    problems = {problem.place: problem for problem in check(joined, spark)}
+    for at, (join, severity, reason) in enumerate(JOINS):
+        problem = problems.pop(joined.place_of(f"steps.{2 * at}.sql"), None)
+        assert (problem.severity if problem else None) == severity, join
+        assert problem is None or reason in problem.message
+    assert problems == {}
 
 
 def test_column_names_are_case_insensitive(spark: SparkSession, tmp_path: Path) -> None:
@@ -664,6 +670,15 @@ def test_validation_does_not_check_the_login(spark: SparkSession, tmp_path: Path
     assert check(pipeline(tmp_path, "connector: kafka\n" + dedent(text), users__csv=USERS), spark) == []
 
 
+def _assert_at(of: Pipeline, problem: Problem, line: str, word: str) -> None:
+    place = problem.place
+    assert place is not None, problem
+    shown = of.file.read_text().splitlines()[place.line - 1]
+    assert line in shown, problem
+    assert shown[place.column - 1 :].startswith(word), problem
+    assert "\n" not in problem.message
+
+
 @pytest.mark.parametrize(
     ("before", "after", "word", "expected"),
     [
@@ -672,67 +687,83 @@ def test_validation_does_not_check_the_login(spark: SparkSession, tmp_path: Path
         ("n int, at", "n int, ID int, id int, at", "id int, at", "source events: column id is there twice"),
         ("column: at,", "column: id,", "id,", "The event time `id` has the invalid type"),
         ("deduplicate: [id]", "deduplicate: [idd]", "idd]", "there is no column idd, did you mean 'id'?"),
-        ("u.country\n", "u.county\n", "u.county", "there is no column `u`.`county`; did you mean one of `u`.`country`"),
-        ("from events e", "from evnts e", "evnts", "there is no source or step `evnts` before this one, did you mean"),
-        ("from events e", "from COUNTS e", "COUNTS", "step enriched: it reads step counts, which comes after it; move"),
-        ("count(*)", "countt(*)", "countt", "step counts: there is no function `countt`, did you mean 'count'?"),
-        ("count(*)", "summ(1)", "summ", "step counts: there is no function `summ`, did you mean 'sum'?"),
-        ("key: country", "key: lowr(country)", "lowr", "sink out: key: there is no function `lowr`, did you mean 'low"),
-        ("group by 1, 2", "grup by 1, 2", "by 1, 2", "step counts: syntax error at or near 'by'"),
-        ("select e.*, u", "create view v as select e.*, u", "create", "step enriched: a step is a query (SELECT …)"),
-        ("key: country", "key: county", "county}", "sink out: key: there is no column `county`; did you mean"),
-        ("key: country", "route: n", "n}", "sink out: route n is bigint, and must be a string"),
-        ("key: country", "partition: country", "country}", "partition country is string, and must be a whole number"),
-        ("key: country", "headers: {c: countr}", "countr}", "sink out: headers.c: there is no column `countr`"),
-        ("key: country", "format: text", "{name: out", "sink out: format text needs rows with one column, of type"),
-        ("[country]}\n", "[contry]}\n", "contry]", "sink lake: there is no column contry, did you mean 'country'?"),
-        ("table: seen", "table: a%41b", "a%41b", "a Delta table cannot be in a directory with '%41' in its path"),
-        ("keys: [country]", "keys: [c]", "c]}", "sink seen: there is no column c; there are w, country, n"),
-        (
-            "keys: [country]", "keys: [country], delete_when: n", "n}",
-            "sink seen: delete_when n is bigint, and must be a condition",
-        ),
-        ("keys: [country]", "keys: [w]", "w]}", "sink seen: column w is struct<start:timestamp,end:timestamp>, and a"),
-        (
-            "keys: [country]", "keys: [country], options: {order_by: w}", "w}",
-            "sink seen: column w is struct<start:timestamp,end:timestamp>, and order_by must be",
-        ),
-        (
-            "key: country", "options: {kafka.acks: al}", "options: {kafka",
-            "sink out: kafka.acks is all, -1",
-        ),
-        (
-            "key: country", "options: {deliveryGuarantee: exactly-once, kafka.acks: 1}", "options: {delivery",
-            "sink out: deliveryGuarantee=exactly-once needs kafka.acks=all",
-        ),
-        (
-            "console: true", "console: true, options: {rows: 99999999999}", "options: {rows",
-            "sink shown: rows must be a whole number up to 999999, not '99999999999'",
-        ),
-        (
-            "watermark: {column: at, delay: 10 seconds}\n        deduplicate: [id]", "", "{name: out",
-            "sink out: Invalid streaming output mode: append.",
-        ),
-        ("from: enriched, console", "from: users, console", "users", "sink shown: nothing in users streams"),
-        ("from: enriched, console: true", "from: enriched, console: true, mode: complete", "complete}", "sink shown: "),
     ],
-)  # fmt: skip
-def test_a_problem_is_reported_at_its_line_and_column(
+)
+def test_a_problem_of_a_source_is_reported_at_its_line_and_column(
     spark: SparkSession, tmp_path: Path, before: str, after: str, word: str, expected: str
 ) -> None:
     text = VALID.replace(before, after, 1)
     assert text != VALID
-    if "route:" in after:
-        text = text.replace(" topic: out,", "")
     wrong = pipeline(tmp_path, text, users__csv=USERS)
-    problems = check(wrong, spark)
-    assert expected in problems[0].message
-    assert "\n" not in problems[0].message
-    assert len(problems) == 1
-    place = problems[0].place
-    assert place is not None
-    line = wrong.file.read_text().splitlines()[place.line - 1]
-    assert line[place.column - 1 :].startswith(word)
+    (problem,) = check(wrong, spark)
+    assert expected in problem.message
+    _assert_at(wrong, problem, "", word)
+
+
+WRONG_STEPS = [
+    (("select e.*, u.county", "from events e left join users u using (id)"), "u.county",
+     "there is no column `u`.`county`; did you mean one of `u`.`country`"),
+    (("select e.*, u.country", "from evnts e left join users u using (id)"), "evnts",
+     "there is no source or step `evnts` before this one, did you mean"),
+    (("select e.*", "from COUNTS e"), "COUNTS", "it reads step counts, which comes after it; move"),
+    (("create view v as", "select id from events"), "create", "a step is a query (SELECT …)"),
+    (("select country, countt(*)", "from enriched"), "countt", "there is no function `countt`, did you mean 'count'?"),
+    (("select country, summ(1) n", "from enriched"), "summ", "there is no function `summ`, did you mean 'sum'?"),
+    (("select country, count(*) n", "from enriched", "grup by 1"), "by 1", "syntax error at or near 'by'"),
+]  # fmt: skip
+"""The lines of their SQL, the word that is wrong, and the problem."""
+WRONG_SINKS = [
+    ("from: counts, topic: o, key: lowr(country)", "lowr", "key: there is no function `lowr`, did you mean 'low"),
+    ("from: counts, topic: o, key: county", "county}", "key: there is no column `county`; did you mean"),
+    ("from: counts, route: n", "n}", "route n is bigint, and must be a string"),
+    ("from: counts, topic: o, partition: country", "country}", "partition country is string, and must be a whole"),
+    ("from: counts, topic: o, headers: {c: countr}", "countr}", "headers.c: there is no column `countr`"),
+    ("from: counts, topic: o, format: text", "{name", "format text needs rows with one column, of type"),
+    ("from: enriched, table: t, format: parquet, partition_by: [contry]", "contry]",
+     "there is no column contry, did you mean 'country'?"),
+    ("from: counts, table: a%41b, format: delta, mode: upsert, keys: [country]", "a%41b",
+     "a Delta table cannot be in a directory with '%41' in its path"),
+    ("from: counts, table: t1, format: delta, mode: upsert, keys: [c]", "c]}",
+     "there is no column c; there are w, country, n"),
+    ("from: counts, table: t2, format: delta, mode: upsert, keys: [country], delete_when: n", "n}",
+     "delete_when n is bigint, and must be a condition"),
+    ("from: counts, table: t3, format: delta, mode: upsert, keys: [w]", "w]}",
+     "column w is struct<start:timestamp,end:timestamp>, and a"),
+    ("from: counts, table: t4, format: delta, mode: upsert, keys: [country], options: {order_by: w}", "w}",
+     "column w is struct<start:timestamp,end:timestamp>, and order_by must be"),
+    ("from: counts, topic: o, options: {kafka.acks: al}", "options: {kafka", "kafka.acks is all, -1"),
+    ("from: counts, topic: o, options: {deliveryGuarantee: exactly-once, kafka.acks: 1}", "options: {delivery",
+     "deliveryGuarantee=exactly-once needs kafka.acks=all"),
+    ("from: enriched, console: true, options: {rows: 99999999999}", "options: {rows",
+     "rows must be a whole number up to 999999, not '99999999999'"),
+    ("from: unbounded, topic: o", "{name", "Invalid streaming output mode: append."),
+    ("from: users, console: true", "users", "nothing in users streams"),
+    ("from: enriched, console: true, mode: complete", "complete}", ""),
+]  # fmt: skip
+
+
+def test_each_problem_is_reported_at_its_line_and_column(spark: SparkSession, tmp_path: Path) -> None:
+    steps, sinks = [], []
+    for at, (lines, _, _) in enumerate(WRONG_STEPS):
+        style = ("|", ">-")[at % 2]
+        steps.append(
+            "\n".join([f"      - name: step{at}", f"        sql: {style}", *(f"          {each}" for each in lines)])
+        )
+    for at, (line, _, _) in enumerate(WRONG_SINKS):
+        sinks.append(f"      - {{name: sink{at}, {line}}}")
+    steps.append("      - {name: unbounded, sql: 'select id, count(*) from plain group by id'}")
+    text = VALID.replace("    steps:\n", "      plain: {topic: in, schema: id string}\n    steps:\n")
+    text = text.replace("      - name: counts\n", "\n".join([*steps, "      - name: counts\n"]))
+    wrong = pipeline(tmp_path, text + "\n".join(sinks), users__csv=USERS)
+    problems = [problem for problem in check(wrong, spark) if problem.severity == "error"]
+    expected = [(f"step step{at}", message, "", word) for at, (_, word, message) in enumerate(WRONG_STEPS)]
+    for at, (line, word, message) in enumerate(WRONG_SINKS):
+        expected.append((f"sink sink{at}", message, f"sink{at}, {line}", word))
+    assert len(problems) == len(expected)
+    for name, message, line, word in expected:
+        (problem,) = [problem for problem in problems if problem.message.startswith(f"{name}: ")]
+        assert message in problem.message
+        _assert_at(wrong, problem, line, word)
 
 
 def _with_deduplicated_step(sql: str, deduplicate: str) -> str:

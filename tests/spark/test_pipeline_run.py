@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner, Result
 from committed_records import committed_records
 from confluent_kafka import Producer
 from harness.patience import SPARK_PATIENCE_S
 from restartable_broker import free_port, running_broker
 from spark_waits import wait_for_spark
 
+from moldau.cli.main import main
 from moldau.client.admin.group_values import CommittedOffsets
 from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
@@ -128,6 +130,11 @@ def run(
     directory = default_directory(pipeline.file, pipeline.name)
     run_options = RunOptions(**{"mode": Mode.UNTIL_CAUGHT_UP} | options)
     return launch(pipeline, directory, run_options, session, display or Silence(), stop or Stop())
+
+
+def command(name: str, pipeline: Pipeline, *words: str) -> Result:
+    """Run `moldau pipeline NAME` in this process."""
+    return CliRunner().invoke(main, ["pipeline", name, str(pipeline.file), *words])
 
 
 def positions(pipeline: Pipeline) -> dict[str, CommittedOffsets]:
@@ -255,8 +262,7 @@ def test_a_stopped_run_has_the_lag_of_the_broker(spark: SparkSession, write: Cal
     (query,) = status.queries
     assert query.lag_records == 2000 - query.rows_in > 0, status
     produce(pipeline, "y")
-    looking = [sys.executable, "-m", "moldau", "pipeline", "status", str(pipeline.file), "--format", "json"]
-    seen = json.loads(subprocess.run(looking, capture_output=True, text=True, check=True).stdout)
+    seen = json.loads(command("status", pipeline, "--format", "json").stdout)
     assert seen["queries"][0]["lag_records"] == 2001 - query.rows_in
 
 
@@ -391,7 +397,7 @@ def test_a_renamed_sink_asks_before_it_writes_everything_again(
 def test_a_run_loses_no_records_when_the_broker_is_restarted(
     spark: SparkSession, write: Callable[..., Pipeline], tmp_path: Path
 ) -> None:
-    """The run is in a thread of this process, `moldau pipeline stop` in another process."""
+    """The run is in a thread of this process."""
     from moldau.pipelines.planning.compiling import Mode
 
     port = free_port()
@@ -409,8 +415,7 @@ def test_a_run_loses_no_records_when_the_broker_is_restarted(
     with running_broker(tmp_path / "data", port):
         produce(pipeline, "after", "later")
         wait_for_spark(lambda: rows_in(pipeline) == 3, "the records after the outage")
-        stop = [sys.executable, "-m", "moldau", "pipeline", "stop", str(pipeline.file)]
-        stopped = subprocess.run(stop, capture_output=True, text=True, check=False)
+        stopped = command("stop", pipeline)
         assert stopped.stdout == "shop stopped\n", stopped.stderr
         runner.join(SPARK_PATIENCE_S)
         assert {row["user"] for row in written(pipeline)} == {"before", "after", "later"}
@@ -426,19 +431,19 @@ def rows_in(pipeline: Pipeline) -> int:
 def test_moldau_pipeline_run_from_start_to_ctrl_c(write: Callable[..., Pipeline]) -> None:
     pipeline = write()
     produce(pipeline, "ann")
-    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(pipeline.file), "--master", "local[2]"]
+    quick = ["--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"]
+    running = [sys.executable, "-m", "moldau", "pipeline", "run", str(pipeline.file), "--master", "local[2]", *quick]
     environment = os.environ | {"MOLDAU_BOOTSTRAP": str(pipeline.bootstrap)}
     # A session of its own, so that Ctrl-C can be sent as a terminal does: to the JVM and its workers too.
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        running, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
     ) as process:
         try:
             wait_for_spark(lambda: rows_in(pipeline) == 1 or process.poll() is not None, "the first record")
-            second = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-            assert second.returncode == 1
+            second = command("run", pipeline)
+            assert second.exit_code == 1
             assert f"shop is being run already by process {process.pid} on" in second.stderr
-            looking = [sys.executable, "-m", "moldau", "pipeline", "status", str(pipeline.file), "--format", "json"]
-            seen = json.loads(subprocess.run(looking, capture_output=True, text=True, check=True).stdout)
+            seen = json.loads(command("status", pipeline, "--format", "json").stdout)
             assert (seen["state"], seen["pid"]) == ("running", process.pid)
             os.killpg(process.pid, signal.SIGINT)
             out, err = process.communicate(timeout=SPARK_PATIENCE_S)

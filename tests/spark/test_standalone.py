@@ -1,6 +1,7 @@
-"""A real cluster on loopback: Spark's standalone master and two workers, each a process, from the installed pyspark.
+"""A cluster on loopback: in `make test` Spark's local-cluster, an executor whose master and worker are in the driver's
+JVM; in `make deep` also Spark's standalone master and two workers, each a process, from the installed pyspark.
 
-The workers' Python is an environment with numpy, pyarrow and the like but not Moldau: executors can import Moldau only
+The executors' Python is an environment with numpy, pyarrow and the like but not Moldau: they can import Moldau only
 from the archive.
 """
 
@@ -12,14 +13,15 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from deltalake import DeltaTable
+from harness.depth import only_deep
 from harness.patience import PATIENCE_S, SPARK_PATIENCE_S
 from spark_waits import wait_for_spark
 
@@ -49,18 +51,46 @@ def traced(numbers):
 """
 CONF = {
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.scheduler.minRegisteredResourcesRatio": "1",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
 }
-RECORDS = 50_000
+RECORDS = 20_000
 PARTITIONS = 2
 
 
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory, clean_environment: dict[str, str]) -> Iterator[str]:
-    """The URL of a master with two registered workers of one core."""
+class Master(NamedTuple):
+    url: str
+    executors: int
+    environment: Mapping[str, str]
+    """What a driver needs besides."""
+
+
+@pytest.fixture(scope="module", params=["local-cluster", pytest.param("standalone", marks=only_deep)])
+def master(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, clean_environment: dict[str, str]
+) -> Iterator[Master]:
     directory = tmp_path_factory.mktemp("cluster")
+    if request.param == "local-cluster":
+        yield Master("local-cluster[1,1,600]", 1, {"SPARK_HOME": str(spark_home(directory))})
+        return
+    with standalone(directory, clean_environment) as url:
+        yield Master(url, 2, {})
+
+
+def spark_home(directory: Path) -> Path:
+    """Another name of the installed Spark: the worker in a driver's JVM writes into the directory SPARK_HOME/work."""
+    import pyspark
+
+    for path in Path(pyspark.__file__).parent.iterdir():
+        (directory / path.name).symlink_to(path)
+    return directory
+
+
+@contextmanager
+def standalone(directory: Path, clean_environment: dict[str, str]) -> Iterator[str]:
+    """The URL of a master with two registered workers of one core."""
     environment = clean_environment | {
         "JAVA_HOME": str(find_java().path),
         "SPARK_DAEMON_MEMORY": "192m",
@@ -125,7 +155,7 @@ def values(bootstrap: str, topic: str) -> list[dict[str, Any]]:
 
 
 def test_a_pipeline_runs_on_executors_that_import_moldau_from_the_archive(
-    master: str,
+    master: Master,
     bare_python: Path,
     clean_environment: dict[str, str],
     bootstrap: str,
@@ -139,8 +169,8 @@ def test_a_pipeline_runs_on_executors_that_import_moldau_from_the_archive(
     conf = [part for item in CONF.items() for part in ("--conf", "=".join(item))]
     command = [sys.executable, "-m", "moldau", "pipeline", "run", tmp_path / "pipeline.yaml", "--until-caught-up"]
     ran = subprocess.run(
-        [*command, "--master", master, "-b", bootstrap, *conf],
-        env=clean_environment | {"PYSPARK_PYTHON": str(bare_python)},
+        [*command, "--master", master.url, "-b", bootstrap, *conf],
+        env={**clean_environment, **master.environment, "PYSPARK_PYTHON": str(bare_python)},
         capture_output=True,
         text=True,
         timeout=SPARK_PATIENCE_S,
@@ -153,4 +183,4 @@ def test_a_pipeline_runs_on_executors_that_import_moldau_from_the_archive(
     for directory, package, face in map(json.loads, executors):
         assert package == f"{directory}/moldau.zip/moldau/__init__.py"
         assert face == f"{directory}/moldau.zip/pyspark_moldau/__init__.py"
-    assert len(executors) == 2, "two executors took part"
+    assert len(executors) == master.executors, "all executors took part"
