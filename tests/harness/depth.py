@@ -21,6 +21,11 @@ def deep(count: int) -> int:
     return count * DEPTH
 
 
+def few(chosen: Iterable[T], of: Iterable[T]) -> list[T]:
+    """Return the chosen ones; with more depth all."""
+    return list(of if DEPTH > 1 else chosen)
+
+
 def sample(items: Iterable[T], every: int, first: int = 0) -> list[T]:
     """Return every so-many-th item, from `first` modulo that number; with more depth all of them."""
     return list(items) if DEPTH > 1 else list(items)[first % every :: every]
