@@ -40,7 +40,7 @@ settings.register_profile(
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    max_examples=deep(35),
+    max_examples=deep(35, quick=12),
 )
 settings.load_profile("moldau")
 

@@ -17,8 +17,14 @@ DEPTH = int(os.environ.get("MOLDAU_TEST_DEPTH", "1"))
 only_deep = pytest.mark.skipif(DEPTH == 1, reason="only `make deep` runs it")
 
 
-def deep(count: int) -> int:
-    return count * DEPTH
+def deep(count: int, quick: int | None = None) -> int:
+    """Return so many times the depth; without more depth `quick`, if it is given."""
+    return count * DEPTH if DEPTH > 1 or quick is None else quick
+
+
+def few(chosen: Iterable[T], of: Iterable[T]) -> list[T]:
+    """Return the chosen ones; with more depth all."""
+    return list(of if DEPTH > 1 else chosen)
 
 
 def sample(items: Iterable[T], every: int, first: int = 0) -> list[T]:

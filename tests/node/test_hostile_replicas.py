@@ -21,7 +21,7 @@ from moldau.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic,
 
 FETCH_VERSIONS = (4, 18)
 REPLICA_EPOCH_FROM = 15
-RANDOM_REQUESTS = deep(70)
+RANDOM_REQUESTS = deep(70, quick=35)
 REPLICA_APIS = (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
 
 

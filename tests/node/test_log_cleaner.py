@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 from harness.cleaner_harness import BACKOFF_MS, CleanerHarness
+from harness.depth import deep, sample
 from harness.in_memory_node import InMemoryNode
 
 from moldau.base.config_def import BrokerLayers
@@ -458,7 +459,7 @@ def test_a_log_whose_last_stable_offset_is_unknown_is_given_up(
     assert "broken-0: cannot be cleaned, not retried until the next start: no batch at 7" in caplog.text
 
 
-@pytest.mark.parametrize("room", range(0, 400, 5))
+@pytest.mark.parametrize("room", sample(range(0, 400, 5), 3))
 def test_a_full_disk_stops_the_cleaning_and_not_the_broker(harness: CleanerHarness, room: int) -> None:
     """The disk fills up while segments are written, or when the log is flushed before the swap."""
     harness.create_topic("t")
@@ -634,7 +635,7 @@ def test_an_unexpected_exception_of_the_cleaner_is_reported(
     assert len(harness.node.faults) == 1
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(deep(1, quick=2)))
 @pytest.mark.parametrize("steps", range(5))
 def test_a_crash_in_any_step_loses_nothing_and_the_restart_continues(
     harness: CleanerHarness, steps: int, seed: int

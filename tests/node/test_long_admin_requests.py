@@ -83,22 +83,22 @@ def filters(count: int) -> list[DeleteAclsFilter]:
 
 
 def test_thousands_of_acls_are_created_described_and_deleted(cluster: AttackedCluster) -> None:
-    created = long_request(cluster, ApiKey.CREATE_ACLS, CreateAclsRequest(creations(9_000)))
+    created = long_request(cluster, ApiKey.CREATE_ACLS, CreateAclsRequest(creations(4_000)))
     assert {each.error_code for each in created.results} == {0}
     node = cluster.nodes[1]
-    assert len(node.current.image.acls) == 9_000
-    again = long_request(cluster, ApiKey.CREATE_ACLS, CreateAclsRequest(creations(9_000)))
-    assert len(again.results) == 9_000
-    assert len(node.current.image.acls) == 9_000
+    assert len(node.current.image.acls) == 4_000
+    again = long_request(cluster, ApiKey.CREATE_ACLS, CreateAclsRequest(creations(4_000)))
+    assert len(again.results) == 4_000
+    assert len(node.current.image.acls) == 4_000
     described = long_request(cluster, ApiKey.DESCRIBE_ACLS, DescribeAclsRequest(ANY, None, ANY, None, None, ANY, ANY))
-    assert [each.resource_name for each in described.resources] == sorted(str(number) for number in range(9_000))
+    assert [each.resource_name for each in described.resources] == sorted(str(number) for number in range(4_000))
     assert {len(each.acls) for each in described.resources} == {1}
-    one_by_one = long_request(cluster, ApiKey.DELETE_ACLS, DeleteAclsRequest(filters(4_000)))
-    assert [len(each.matching_acls) for each in one_by_one.filter_results] == [1] * 4_000
+    one_by_one = long_request(cluster, ApiKey.DELETE_ACLS, DeleteAclsRequest(filters(2_500)))
+    assert [len(each.matching_acls) for each in one_by_one.filter_results] == [1] * 2_500
     everything = DeleteAclsFilter(ANY, None, ANY, None, None, ANY, ANY)
     deleted = long_request(cluster, ApiKey.DELETE_ACLS, DeleteAclsRequest([everything]))
     names = [each.resource_name for each in deleted.filter_results[0].matching_acls]
-    assert names == sorted(str(number) for number in range(4_000, 9_000))
+    assert names == sorted(str(number) for number in range(2_500, 4_000))
     assert not node.current.image.acls
 
 
@@ -108,7 +108,7 @@ ALTERED: Final[dict[ApiKey, Callable[[int], Message]]] = {
             alter_configs.AlterConfigsResource(
                 kind, f"{number}", [alter_configs.AlterableConfig("retention.ms", "1000")]
             )
-            for number in range(7_000)
+            for number in range(2_500)
         ]
     ),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda kind: IncrementalAlterConfigsRequest(
@@ -116,7 +116,7 @@ ALTERED: Final[dict[ApiKey, Callable[[int], Message]]] = {
             incremental_alter_configs.AlterConfigsResource(
                 kind, f"{number}", [incremental_alter_configs.AlterableConfig("retention.ms", 0, "1000")]
             )
-            for number in range(7_000)
+            for number in range(2_500)
         ]
     ),
 }
@@ -130,14 +130,14 @@ def test_configs_of_thousands_of_resources_are_checked(cluster: AttackedCluster,
     assert {each.error_code for each in denied.responses} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     denied = long_request(cluster, api, ALTERED[api](CLUSTER_WIDE), STRANGER)
     assert {each.error_code for each in denied.responses} == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
-    assert [each.resource_name for each in denied.responses] == [f"{number}" for number in range(7_000)]
+    assert [each.resource_name for each in denied.responses] == [f"{number}" for number in range(2_500)]
 
 
 def test_elections_and_reassignments_of_thousands_of_partitions_are_answered(cluster: AttackedCluster) -> None:
-    elections = ElectLeadersRequest(0, [TopicPartitions("many", list(range(3_000))) for _ in range(20)])
+    elections = ElectLeadersRequest(0, [TopicPartitions("many", list(range(3_000))) for _ in range(6)])
     elected = long_request(cluster, ApiKey.ELECT_LEADERS, elections)
     results = [each for topic in elected.replica_election_results for each in topic.partition_result]
-    assert [each.partition_id for each in results] == [*range(3_000)] * 20
+    assert [each.partition_id for each in results] == [*range(3_000)] * 6
     assert {each.error_code for each in results} == {ErrorCode.ELECTION_NOT_NEEDED}
     denied = long_request(cluster, ApiKey.ELECT_LEADERS, elections, STRANGER)
     assert denied.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -152,7 +152,7 @@ def test_elections_and_reassignments_of_thousands_of_partitions_are_answered(clu
         cluster,
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ListPartitionReassignmentsRequest(
-            topics=[ListPartitionReassignmentsTopics("many", list(range(3_000))) for _ in range(20)]
+            topics=[ListPartitionReassignmentsTopics("many", list(range(3_000))) for _ in range(6)]
         ),
     )
     assert listed.topics == []
@@ -162,16 +162,16 @@ def test_quotas_of_thousands_of_users_are_changed(cluster: AttackedCluster) -> N
     request = AlterClientQuotasRequest(
         [
             RequestEntryData([RequestEntityData("user", f"{number}")], [OpData("producer_byte_rate", 1000.0)])
-            for number in range(6_000)
+            for number in range(3_000)
         ]
     )
     changed = long_request(cluster, ApiKey.ALTER_CLIENT_QUOTAS, request)
-    assert [each.entity[0].entity_name for each in changed.entries] == [f"{number}" for number in range(6_000)]
+    assert [each.entity[0].entity_name for each in changed.entries] == [f"{number}" for number in range(3_000)]
     assert {each.error_code for each in changed.entries} == {0}
-    assert len(cluster.nodes[1].current.image.client_quotas) == 6_000
+    assert len(cluster.nodes[1].current.image.client_quotas) == 3_000
     described = long_request(cluster, ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest([], False))
     names = {each.entity[0].entity_name for each in described.entries}
-    assert (len(described.entries), names) == (6_000, {f"{number}" for number in range(6_000)})
+    assert (len(described.entries), names) == (3_000, {f"{number}" for number in range(3_000)})
 
 
 def test_credentials_of_thousands_of_users_are_changed(cluster: AttackedCluster) -> None:

@@ -34,7 +34,7 @@ from moldau.wire.schema import Message
 LINES_A_TURN = 80_000
 """A turn of 20 ms executes some 200,000 lines."""
 IDS = 4_000
-TOPICS = 4_000
+TOPICS = 2_500
 EIGHT_DAYS_MS = 8 * 24 * 3_600_000
 """More than `transactional.id.expiration.ms`."""
 

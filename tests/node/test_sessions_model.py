@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from harness.depth import deep
 from harness.fetch_requests import BY_ID, BY_NAME, Key, PartitionResult, fetch, immediate, partition_results
 from harness.in_memory_node import InMemoryNode
 
@@ -159,7 +160,7 @@ ACTIONS = {
     SessionsModel.open: 1, SessionsModel.resume: 10, SessionsModel.append: 6, SessionsModel.delete_records: 1,
     SessionsModel.delete_or_create_topic: 1, SessionsModel.close: 1, SessionsModel.send_wrong_epoch: 1,
 }  # fmt: skip
-SEEDS, STEPS = 200, 80
+SEEDS, STEPS = deep(20, quick=60), 80
 
 
 def test_an_incremental_response_equals_an_evaluation_of_all_partitions() -> None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -35,10 +36,12 @@ def main(arguments: list[str]) -> int:
     _adopt_orphans()
     claims = Path(tempfile.mkdtemp(prefix="moldau-claims-"))
     try:
-        runs = [_start(start, claims, arguments) for start in ORDERS]
-        relays = [threading.Thread(target=_relay, args=(start, run)) for start, run in zip(ORDERS, runs, strict=True)]
-        for relay in relays:
-            relay.start()
+        runs, relays = [], []
+        for start in ORDERS:
+            runs.append(_start(start, claims, arguments))
+            relays.append(threading.Thread(target=_relay, args=(start, runs[-1])))
+            relays[-1].start()
+            _wait_for_claim(claims, runs[0])
         _wait_for(runs)
         for relay in relays:
             relay.join()
@@ -102,9 +105,15 @@ def _relay(start: str, run: subprocess.Popen[str]) -> None:
         print(f"{start}: {line}", end="", flush=True)
 
 
+def _wait_for_claim(claims: Path, run: subprocess.Popen[str]) -> None:
+    """Wait until the first run has claimed a file. Then it has written the bytecode of what all runs import."""
+    while run.poll() is None and not any(claims.iterdir()):
+        time.sleep(0.05)
+
+
 def _wait_for(runs: list[subprocess.Popen[str]]) -> None:
     """Wait for the runs, and for every adopted process that ends meanwhile: tests wait until it is gone."""
-    running = {run.pid: run for run in runs}
+    running = {run.pid: run for run in runs if run.returncode is None}
     while running:
         try:
             pid, status = os.waitpid(-1, 0)

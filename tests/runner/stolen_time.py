@@ -52,12 +52,12 @@ def stolen_share(before: ProcessorTime, after: ProcessorTime) -> float:
 
 class Repeats:
     def __init__(self, folder: Path = TESTS, now: Callable[[], ProcessorTime] = processor_time) -> None:
-        self._folders = [folder / name for name in WITH_PROCESSES]
+        self._folders = tuple(f"{folder / name}/" for name in WITH_PROCESSES)
         self._now = now
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        if not any(folder in item.path.parents for folder in self._folders):
+        if not str(item.path).startswith(self._folders):
             return None
         if item.get_closest_marker("counts_always"):
             return None

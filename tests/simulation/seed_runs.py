@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,7 +19,6 @@ from simulate import run_seed
 import moldau
 from moldau.runtime.internal_errors import InternalErrors
 
-SIMULATE = Path(__file__).with_name("simulate.py")
 DEFECTS_FILE = "defects.py"
 PRODUCT = Path(moldau.__file__).parent
 
@@ -69,27 +66,12 @@ class SeedRuns:
     def __init__(self) -> None:
         self.seeds = 0
         self.faults: Counter[str] = Counter()
-        self._digests: dict[tuple[str, int], int] = {}
 
     def run(self, kind: str, seed: int) -> None:
         report = run_seed((kind, seed, "small"))
         assert not isinstance(report, str), report
         self.seeds += 1
         self.faults += report.faults
-        self._digests[kind, seed] = report.digest
-
-    def check_same_in_another_process(self, kind: str, seed: int) -> None:
-        """Check that another process, which has another hash seed and so another order of sets, makes the same run."""
-        if (kind, seed) not in self._digests:
-            self.run(kind, seed)
-        completed = subprocess.run(
-            [sys.executable, SIMULATE, "--what", kind, "--seed", str(seed), "--digest"],
-            env={**os.environ, "PYTHONHASHSEED": "random"},
-            capture_output=True,
-            check=True,
-            text=True,
-        )
-        assert completed.stdout.strip() == str(self._digests[kind, seed])
 
     def check(self, expected: set[str], seeds: Seeds) -> None:
         """Check that all expected faults occurred, unless too few seeds were run."""

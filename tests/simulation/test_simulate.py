@@ -1,23 +1,51 @@
-"""simulate.py, the command that runs any number of seeds: its summary, its options, and its failures."""
+"""simulate.py, the command that runs any number of seeds: the same seed gives the same run in any process; its summary,
+its options, and its failures."""
 
 from __future__ import annotations
 
 import io
 import multiprocessing
+import os
+import subprocess
+import sys
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from harness.depth import DEPTH
 from rich.console import Console
-from simulate import KINDS, _sum_up, main, run_seed, run_seeds
+from simulate import KINDS, Report, _sum_up, main, run_seed, run_seeds
+
+SIMULATE = Path(__file__).with_name("simulate.py")
+SEED, SIZE = "3", "brief" if DEPTH == 1 else "small"
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    reports = {}
+    for what in KINDS:
+        report = run_seed((what, int(SEED), SIZE))
+        assert not isinstance(report, str), report
+        reports[what] = report
+    return reports
+
+
+def test_the_same_seed_gives_the_same_run_in_any_process(reports: dict[str, Report]) -> None:
+    """Another process has another hash seed, and so another order of sets."""
+    completed = subprocess.run(
+        [sys.executable, SIMULATE, "--seed", SEED, "--size", SIZE, "--digest"],
+        env={**os.environ, "PYTHONHASHSEED": "random"},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    digests = map(int, completed.stdout.split())
+    assert dict(zip(KINDS, digests, strict=True)) == {what: report.digest for what, report in reports.items()}
 
 
 @pytest.mark.parametrize("what", KINDS)
-def test_the_summary_of_every_simulation_is_printed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = KINDS[what].sizes
-    monkeypatch.setitem(sizes, "short", replace(sizes["small"], chaos_ms=3_000))
-    report = run_seed((what, 1, "short"))
-    assert not isinstance(report, str), report
+def test_the_summary_of_every_simulation_is_printed(what: str, reports: dict[str, Report]) -> None:
+    report = reports[what]
     output = io.StringIO()
     _sum_up(Console(file=output, width=200), what, [report, report], 1.0)
     assert f"{what}: 2 runs" in output.getvalue()

@@ -175,6 +175,17 @@ DEFECTS: dict[Defect, int] = {
     the_metadata_log_is_not_truncated: 8,
 }
 """Each defect with a seed that is known to show it soon."""
+DEFECTS_SHOWN_SOON: list[Defect] = [
+    followers_do_not_remember_producers,
+    a_new_leader_returns_the_log_end_before_it_knows_it,
+    a_record_is_acknowledged_before_the_in_sync_replicas_have_it,
+    a_restarted_broker_stays_in_the_in_sync_replicas,
+    offsets_are_acknowledged_before_they_are_committed,
+    metadata_is_committed_before_it_is_on_disk,
+    votes_are_lost_in_a_restart,
+    every_vote_is_granted,
+]
+"""Those that `make test` tries: their seeds show them in less than a second."""
 OUTAGE_DEFECTS: dict[Defect, int] = {
     batches_behind_a_refused_one_are_out_of_order: 5,
     a_broker_that_cannot_write_keeps_its_leaderships: 11,
@@ -185,3 +196,8 @@ OUTAGE_DEFECTS: dict[Defect, int] = {
     a_broker_without_leaders_keeps_its_clients: 0,
 }
 """The same for runs with outages. The seeds after it with the same outages show it too."""
+OUTAGE_DEFECTS_SHOWN_SOON: list[Defect] = [
+    a_node_with_damaged_logs_counts_as_complete,
+    a_leader_answers_although_its_session_is_over,
+]
+"""Those that `make test` tries: their seeds show them in about a second."""

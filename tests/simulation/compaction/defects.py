@@ -91,3 +91,10 @@ RETENTION_DEFECTS: dict[Defect, int] = {
     followers_ignore_the_log_start_offset_of_the_leader: 3,
 }
 """Each defect with a seed that is known to show it soon."""
+RETENTION_DEFECTS_SHOWN_SOON: list[Defect] = [
+    a_swap_continues_after_the_log_was_truncated,
+    retention_does_not_wait_for_the_cleaner,
+    retention_by_size_removes_one_segment_too_many,
+    topics_that_are_only_compacted_expire_too,
+]
+"""Those that `make test` tries: their seeds show them in less than a second."""

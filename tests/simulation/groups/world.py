@@ -60,10 +60,11 @@ class Size:
     chaos_ms: int
 
 
+BRIEF = Size("brief", groups=6, members=7, topics=4, chaos_ms=10_000)
 SMALL = Size("small", groups=6, members=7, topics=4, chaos_ms=90_000)
 MEDIUM = Size("medium", groups=16, members=8, topics=8, chaos_ms=150_000)
 LARGE = Size("large", groups=30, members=12, topics=10, chaos_ms=240_000)
-SIZES = {size.name: size for size in (SMALL, MEDIUM, LARGE)}
+SIZES = {size.name: size for size in (BRIEF, SMALL, MEDIUM, LARGE)}
 
 
 @dataclass(slots=True)

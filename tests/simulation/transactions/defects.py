@@ -245,3 +245,19 @@ COMPACTION_DEFECTS: dict[Defect, int] = {
     aborted_tombstones_delete_records: 13,
 }
 """Each defect with a seed that is known to show it soon."""
+TRANSACTION_DEFECTS_SHOWN_SOON: list[Defect] = [
+    init_producer_id_leaves_the_transaction_open,
+    old_producers_are_not_fenced,
+    a_deleted_topic_drops_all_markers,
+    nothing_is_verified,
+    the_last_stable_offset_ignores_open_transactions,
+    the_list_of_aborted_transactions_is_empty,
+    the_last_stable_offset_ignores_transactions_from_below_the_log_start,
+]
+"""Those that `make test` tries: their seeds show them in less than a second."""
+COMPACTION_DEFECTS_SHOWN_SOON: list[Defect] = [
+    tombstones_are_removed_at_once,
+    records_past_the_last_stable_offset_are_cleaned,
+    aborted_records_replace_committed_ones,
+]
+"""Those that `make test` tries: their seeds show them in less than a second."""

@@ -65,10 +65,16 @@ def a_failed_run_shows_nothing(patch: Patch) -> None:
 
 
 VIEW_DEFECTS: dict[Defect, int] = {
-    the_index_knows_only_the_smallest_values: 6,
-    open_transactions_are_shown_to_all: 4,
+    the_index_knows_only_the_smallest_values: 7,
+    open_transactions_are_shown_to_all: 6,
     the_list_of_aborted_transactions_is_empty: 0,
     a_deleted_view_keeps_its_definition: 0,
-    a_failed_run_shows_nothing: 1,
+    a_failed_run_shows_nothing: 7,
 }
 """Each defect with a seed that is known to show it soon."""
+VIEW_DEFECTS_SHOWN_SOON: list[Defect] = [
+    the_list_of_aborted_transactions_is_empty,
+    a_deleted_view_keeps_its_definition,
+    a_failed_run_shows_nothing,
+]
+"""Those that `make test` tries: their seeds show them in less than a second."""

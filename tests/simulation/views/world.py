@@ -33,10 +33,8 @@ from views.reader import ViewReader
 if TYPE_CHECKING:
     from moldau.views.engine import Engine
 
-SIZES = {
-    size.name: replace(size, chaos_ms=chaos_ms)
-    for size, chaos_ms in ((cluster_world.SMALL, 10_000), (cluster_world.MEDIUM, 40_000), (cluster_world.LARGE, 90_000))
-}
+CHAOS_MS = {"brief": 2_000, "small": 10_000, "medium": 40_000, "large": 90_000}
+SIZES = {name: replace(size, chaos_ms=CHAOS_MS[name]) for name, size in cluster_world.SIZES.items()}
 SMALL = SIZES["small"]
 RUN_BYTES = 1_500
 """Of the source, instead of 8 MiB: some batches."""

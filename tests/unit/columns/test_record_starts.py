@@ -30,7 +30,7 @@ def body_of(runs: list[tuple[int, int]]) -> tuple[Bytes, int]:
     return np.frombuffer(bytes(data), np.uint8), sum(count for _, count in runs)
 
 
-@settings(max_examples=deep(20), deadline=None)
+@settings(max_examples=deep(20, quick=8), deadline=None)
 @given(RUNS)
 def test_the_starts_equal_those_of_a_plain_walk(runs: list[tuple[int, int]]) -> None:
     body, records = body_of(runs)

@@ -155,7 +155,7 @@ acl_sets = st.lists(
 )
 
 
-@settings(max_examples=deep(14))
+@settings(max_examples=deep(14, quick=8))
 @given(acl_sets, acl_sets, st.booleans(), st.booleans())
 def test_gains_and_losses_are_those_of_the_authorizer(
     existing: list[AclBinding], changed: list[AclBinding], is_addition: bool, allows_everyone: bool

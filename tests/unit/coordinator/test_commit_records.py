@@ -44,7 +44,7 @@ def groups_with_topics() -> Groups:
     return Groups(GroupSettings(), current, FakeClock(), Random(0))
 
 
-@settings(max_examples=deep(20), deadline=None)
+@settings(max_examples=deep(20, quick=8), deadline=None)
 @given(
     GROUP_IDS,
     st.integers(2, 10),

@@ -44,7 +44,7 @@ cancels = st.tuples(st.just("cancel"), st.sampled_from(KEYS), st.just(0))
 advances = st.tuples(st.just("advance"), st.just(""), st.integers(0, 12))
 
 
-@settings(max_examples=deep(100), deadline=None)
+@settings(max_examples=deep(100, quick=30), deadline=None)
 @given(st.lists(schedules | schedules | cancels | advances, max_size=40))
 def test_the_same_deadlines_are_due_as_in_the_model(steps: list[Step]) -> None:
     deadlines, model, now_ms = Deadlines(), DeadlinesModel(), 0
@@ -74,7 +74,7 @@ def check_next(deadlines: Deadlines, model: DeadlinesModel) -> None:
         assert next_ms <= earliest
 
 
-@settings(max_examples=deep(35), deadline=None)
+@settings(max_examples=deep(35, quick=12), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers(1, 50)), min_size=1, max_size=12), st.integers(0, 60))
 def test_after_due_the_next_time_is_later(scheduled: list[tuple[str, int]], now_ms: int) -> None:
     """Otherwise the caller would loop without waiting."""

@@ -42,7 +42,7 @@ KINDS: dict[type[RecordKey], type[RecordValue]] = {
     consumer.ConsumerGroupRegularExpressionKey: consumer.ConsumerGroupRegularExpressionValue,
 }
 TYPES = {key.TYPE for key in KINDS}
-some = settings(max_examples=deep(35), deadline=None)
+some = settings(max_examples=deep(35, quick=12), deadline=None)
 
 
 # --- any record at all --------------------------------------------------------------------------------------------
@@ -264,14 +264,14 @@ def decode_or_refuse(key: bytes, value: bytes | None) -> None:
     assert record is None or type(record.key) in KINDS
 
 
-@settings(max_examples=deep(100), deadline=None)
+@settings(max_examples=deep(100, quick=30), deadline=None)
 @given(st.sampled_from(sorted(TYPES)), st.binary(max_size=40), st.none() | st.binary(max_size=60))
 def test_any_bytes_are_decoded_or_refused(key_type: int, key: bytes, value: bytes | None) -> None:
     decode_or_refuse(struct.pack(">h", key_type) + key, value)
     decode_or_refuse(key, value)
 
 
-@settings(max_examples=deep(100), deadline=None)
+@settings(max_examples=deep(100, quick=30), deadline=None)
 @given(records, st.data())
 def test_damaged_records_are_decoded_or_refused(record: CoordinatorRecord, data: st.DataObject) -> None:
     key, value = map(bytearray, (encode_record(record)[0], encode_record(record)[1] or b""))

@@ -195,7 +195,7 @@ removals = st.one_of(
 steps = st.lists(st.one_of(commits, sends, sends, ends, ends, removals), max_size=40)
 
 
-@settings(max_examples=deep(70), deadline=None)
+@settings(max_examples=deep(70, quick=25), deadline=None)
 @given(steps)
 def test_offsets_equal_those_of_the_model(calls: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()
@@ -205,7 +205,7 @@ def test_offsets_equal_those_of_the_model(calls: list[tuple[object, ...]]) -> No
         check(coordinator.replayed(), coordinator.model)
 
 
-@settings(max_examples=deep(20), deadline=None)
+@settings(max_examples=deep(20, quick=8), deadline=None)
 @given(steps)
 def test_ended_transactions_leave_no_state(calls: list[tuple[object, ...]]) -> None:
     coordinator = Coordinator()

@@ -75,7 +75,7 @@ def test_random_batches(url: str) -> None:
 def test_a_batch_killed_at_any_step_is_stored_once_after_the_replay(url: str, mode: str) -> None:
     if url.startswith("duckdb") and mode != "upsert" and DEPTH == 1:
         pytest.skip("DuckDB takes long to recover: with MOLDAU_TEST_DEPTH")
-    every = 1 if DEPTH > 1 else 2 if url.startswith("sqlite") and mode == "upsert" else 5
+    every = 1 if DEPTH > 1 else 7 if url.startswith("duckdb") else 5
     command = [sys.executable, str(KILLED), url, mode, str(every)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -57,7 +57,7 @@ def received(row: list[object]) -> list[object]:
     return [UNCHANGED if value == "u" and isinstance(value, str) else value for value in row]
 
 
-@settings(max_examples=deep(60), deadline=None)
+@settings(max_examples=deep(60, quick=20), deadline=None)
 @given(ids, rows, st.one_of(st.none(), rows), st.sampled_from([b"K", b"O"]))
 def test_rows_of_another_encoder(id_: int, new: list, old: list | None, kind: bytes) -> None:
     assert decode(sent.insert(id_, new)) == Insert(id_, received(new))
@@ -67,7 +67,7 @@ def test_rows_of_another_encoder(id_: int, new: list, old: list | None, kind: by
     assert decode(sent.delete(id_, new, kind)) == Delete(id_, received(new), is_whole)
 
 
-@settings(max_examples=deep(60), deadline=None)
+@settings(max_examples=deep(60, quick=20), deadline=None)
 @given(ids, lsns, lsns, times, st.lists(ids, max_size=4))
 def test_messages_of_another_encoder(xid: int, lsn: int, end: int, at_us: int, relations: list[int]) -> None:
     assert decode(sent.begin(lsn, at_us, xid)) == Begin(lsn, at_us + EPOCH_US, xid)
@@ -76,7 +76,7 @@ def test_messages_of_another_encoder(xid: int, lsn: int, end: int, at_us: int, r
     assert decode(b"Oanything") == Other("O")
 
 
-@settings(max_examples=deep(60), deadline=None)
+@settings(max_examples=deep(60, quick=20), deadline=None)
 @given(
     ids, names, names, st.sampled_from("dfin"), st.lists(st.tuples(names, ids, st.booleans()), unique_by=lambda c: c[0])
 )
@@ -96,7 +96,7 @@ def test_mutated_bytes_are_refused_or_another_message() -> None:
         sent.delete(1, [b"1", None], b"O"),
         sent.truncate(1, 2),
     ]
-    for _ in range(deep(3000)):
+    for _ in range(deep(3000, quick=1000)):
         data = bytearray(random.choice(good))
         for _ in range(random.randint(1, 4)):
             match random.randrange(3):

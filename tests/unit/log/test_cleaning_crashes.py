@@ -70,7 +70,7 @@ def operations_of_a_round(seed: int) -> tuple[int, int]:
 def test_a_crash_at_any_operation_loses_nothing(seed: int, is_power_lost: bool) -> None:
     begun, total = operations_of_a_round(seed)
     assert total - begun > 25, "the cleaning has too few operations for this test"
-    for lost_at in sample(range(begun, total), 3, first=seed):
+    for lost_at in sample(range(begun, total), 6, first=seed):
         history = reopened_history(seed)
         end_offset, producers, epochs = history.log.end_offset, history.producers(), history.log.epochs.entries
         history.files.power_lost_at = lost_at

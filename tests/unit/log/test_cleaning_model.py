@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from harness.cleaning_histories import RETENTION_MS, History
+from harness.depth import deep
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(deep(2, quick=5)))
 def test_the_last_value_of_every_key_survives(seed: int) -> None:
     history = History(seed)
     rounds = 0
@@ -23,7 +24,7 @@ def test_the_last_value_of_every_key_survives(seed: int) -> None:
     assert rounds
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(deep(1, quick=2)))
 def test_a_small_map_takes_several_rounds(seed: int) -> None:
     history = History(f"small {seed}")
     history.write(80)
@@ -42,7 +43,7 @@ def test_a_small_map_takes_several_rounds(seed: int) -> None:
     assert reached[-1] == history.cleanable_up_to()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(deep(1, quick=3)))
 def test_producer_state_survives_cleanings_and_restarts(seed: int) -> None:
     history = History(f"producers {seed}")
     for _ in range(4):

@@ -219,7 +219,7 @@ def recovered_log(files: MemoryFiles) -> Log | None:
 def test_power_lost_at_every_operation(seed: int) -> None:
     total = operations_of_a_whole_run()
     assert total > 150, "the scenario has too few operations for this test"
-    for lost_at in sample(range(total), 2, first=seed):
+    for lost_at in sample(range(total), 4, first=seed):
         files = MemoryFiles()
         files.power_lost_at = lost_at
         scenario = Scenario(files)

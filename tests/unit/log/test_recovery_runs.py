@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from harness.depth import deep
 from harness.making_logs import NOW_MS, PARTITION
 
 from moldau.log import layout, recovery, verified_batches
@@ -21,7 +22,7 @@ from moldau.wire.crc import crc32c
 from moldau.wire.records import NEXT_OFFSET, EndTxnMarker, Record, build_batch, end_txn_batch
 
 DIRECTORY = "data/orders-0"
-SEEDS = 150
+SEEDS = deep(15, quick=40)
 
 
 # --- recovery one batch at a time, to compare with --------------------------------------------------------------

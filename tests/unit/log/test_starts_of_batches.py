@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from harness.depth import DEPTH
+from harness.depth import deep
 
 pytest.importorskip("numpy")
 
@@ -38,7 +38,7 @@ def random_bodies(rng: random.Random) -> tuple[bytearray, list[int], list[int], 
     return content + PADDING, begins, counts, starts
 
 
-@pytest.mark.parametrize("seed", range(20 * DEPTH))
+@pytest.mark.parametrize("seed", range(deep(20, quick=8)))
 def test_record_positions_are_those_that_were_written(seed: int) -> None:
     content, begins, counts, starts = random_bodies(random.Random(seed))
     data = np.frombuffer(content, np.uint8)

@@ -304,7 +304,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 TransactionMachine.TestCase.settings = settings(
-    max_examples=deep(20), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=deep(20, quick=10), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestTransactionMachine = TransactionMachine.TestCase
 

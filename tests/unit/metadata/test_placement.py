@@ -20,7 +20,7 @@ RACKS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_si
 
 
 @given(RACKS, st.integers(1, 40), st.integers(0, 5), st.data())
-@settings(max_examples=deep(70), deadline=None)
+@settings(max_examples=deep(70, quick=20), deadline=None)
 def test_replicas_and_leaders_are_spread_evenly(
     racks: list[str | None], partitions: int, seed: int, data: st.DataObject
 ) -> None:
@@ -68,7 +68,7 @@ def test_brokers_of_different_racks_alternate() -> None:
 
 
 @given(RACKS, st.integers(0, 5), st.data())
-@settings(max_examples=deep(70), deadline=None)
+@settings(max_examples=deep(70, quick=20), deadline=None)
 def test_each_replica_is_on_the_next_broker_of_the_least_used_rack(
     racks: list[str | None], seed: int, data: st.DataObject
 ) -> None:

@@ -88,14 +88,14 @@ def images(draw: st.DrawFn) -> MetadataImage:
 
 
 @given(images())
-@settings(max_examples=deep(50), deadline=None)
+@settings(max_examples=deep(50, quick=15), deadline=None)
 def test_the_records_of_an_image_restore_it(image: MetadataImage) -> None:
     assert restore(image) == image
     assert [*map(encode_record, image_records(restore(image)))] == [*map(encode_record, image_records(image))]
 
 
 @given(images(), images())
-@settings(max_examples=deep(20), deadline=None)
+@settings(max_examples=deep(20, quick=8), deadline=None)
 def test_changes_between_contains_all_differences_of_two_images(old: MetadataImage, new: MetadataImage) -> None:
     changes = changes_between(old, new)
     assert changes_between(new, new) == Changes()

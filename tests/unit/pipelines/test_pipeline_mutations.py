@@ -12,9 +12,9 @@ from harness.operations import operations_of
 from moldau.pipelines.problems import LINE_END, InvalidPipeline
 from moldau.pipelines.reading.loading import load
 
-FILES = deep(100)
+FILES = deep(100, quick=40)
 """Damaged files; `make deep` tries more."""
-COUNTED_FILES = deep(18)
+COUNTED_FILES = deep(18, quick=6)
 """Damaged files whose reading is counted in executed lines of Python."""
 HEAD = "name: shop\nsources:\n  a: {topic: a, format: text}\n"
 TAIL = "sinks:\n  - {from: a, console: true}\n"

@@ -25,7 +25,7 @@ def pause(world: QuorumWorld, node_ids: list[int], ms: int) -> None:
         world.nodes[node_id].paused_until_ms = world.timers.clock.monotonic_ms() + ms
 
 
-@pytest.mark.parametrize("seed", range(deep(10)))
+@pytest.mark.parametrize("seed", range(deep(10, quick=3)))
 def test_a_quorum_that_was_paused_as_a_whole_keeps_its_leader(seed: int) -> None:
     world, rng = world_with_a_leader(seed), Random(seed)
     (leader,) = world.leaders()
@@ -37,7 +37,7 @@ def test_a_quorum_that_was_paused_as_a_whole_keeps_its_leader(seed: int) -> None
     assert leader.driver.leader_epoch == epoch  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("seed", range(deep(10)))
+@pytest.mark.parametrize("seed", range(deep(10, quick=3)))
 def test_a_follower_that_was_paused_alone_starts_no_election(seed: int) -> None:
     world, rng = world_with_a_leader(seed), Random(seed)
     (leader,) = world.leaders()

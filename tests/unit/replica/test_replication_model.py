@@ -22,7 +22,7 @@ from moldau.testing.files import MemoryFiles
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch, decode_records
 
-SEEDS = deep(10)
+SEEDS = deep(10, quick=5)
 STEPS = 50
 CALLER = Caller("PLAINTEXT", "test:1", "test", 9)
 PRODUCERS = 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from harness.depth import deep
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import METADATA_TOPIC_UUID, TopicPartition
@@ -226,7 +227,7 @@ def test_a_snapshot_of_a_later_epoch_replaces_the_log() -> None:
     assert (log.start_offset, log.end_offset, log.last_epoch, log.flushed_offset) == (500, 500, 7, 500)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(deep(4, quick=12)))
 def test_a_power_loss_during_a_received_snapshot_leaves_the_old_or_the_new_log(seed: int) -> None:
     rng = Random(seed)
     files = MemoryFiles()

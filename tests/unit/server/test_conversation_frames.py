@@ -51,7 +51,7 @@ def test_frames_may_arrive_byte_by_byte() -> None:
 
 
 @given(st.data())
-@settings(max_examples=deep(50), deadline=None)
+@settings(max_examples=deep(50, quick=20), deadline=None)
 def test_random_requests_in_random_pieces_are_answered_in_order(data: st.DataObject) -> None:
     reply_times = data.draw(
         st.lists(st.sampled_from([NOW, NOW, LATER, NEVER]), min_size=1, max_size=100), "reply times"

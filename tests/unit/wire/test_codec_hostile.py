@@ -27,7 +27,7 @@ from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from moldau.wire.messages.vote import VoteRequest
 from moldau.wire.schema import Message, fields_of
 
-FRAMES = int(os.environ.get("MOLDAU_FUZZ_FRAMES", deep(20_000)))
+FRAMES = int(os.environ.get("MOLDAU_FUZZ_FRAMES", deep(20_000, quick=8_000)))
 SEED = os.environ.get("MOLDAU_FUZZ_SEED", "0")
 MESSAGES = list(every_message())
 COUNTED_FRAMES_PER_VERSION = 5

@@ -63,7 +63,7 @@ def as_tuples(records: list[Record]) -> list[tuple[object, ...]]:
 
 
 @ORACLES
-@settings(max_examples=deep(14), deadline=None)
+@settings(max_examples=deep(14, quick=6), deadline=None)
 @given(records=records_strategy, codec=st.sampled_from(Compression), transactional=st.booleans())
 def test_others_read_our_batches(oracle, records, codec, transactional) -> None:  # type: ignore[no-untyped-def]
     batch = build_batch(
@@ -83,7 +83,7 @@ def test_others_read_our_batches(oracle, records, codec, transactional) -> None:
 
 
 @ORACLES
-@settings(max_examples=deep(14), deadline=None)
+@settings(max_examples=deep(14, quick=6), deadline=None)
 @given(records=records_strategy, codec=st.sampled_from(Compression))
 def test_batches_of_other_implementations_are_read(oracle, records, codec) -> None:  # type: ignore[no-untyped-def]
     builder = oracle.DefaultRecordBatchBuilder(

@@ -14,7 +14,7 @@ from moldau.coordinator.group.assignors import ASSIGNORS
 
 RANGE = ASSIGNORS["range"]
 ONE, TWO = topic_id(1), topic_id(2)
-few = settings(max_examples=deep(30), deadline=None)
+few = settings(max_examples=deep(30, quick=10), deadline=None)
 
 
 def numbers(*wanted: int) -> frozenset[int]:

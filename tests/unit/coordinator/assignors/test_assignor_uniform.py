@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from moldau.coordinator.group.assignors import ASSIGNORS, Assignment
 
 UNIFORM = ASSIGNORS["uniform"]
-few = settings(max_examples=deep(30), deadline=None)
+few = settings(max_examples=deep(30, quick=10), deadline=None)
 
 
 def improving_moves(group: Group, assignment: Assignment) -> list[tuple[str, str, bytes]]:
