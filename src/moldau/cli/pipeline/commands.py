@@ -166,6 +166,38 @@ def init(folder: Path) -> None:
     click.echo(f"next: moldau pipeline test {shlex.quote(str(folder / DEFAULT_FILE))}")
 
 
+@pipeline.command(short_help="Write it as a project for Spark's Declarative Pipelines.")
+@chosen_options
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="declarative",
+    show_default=True,
+    help="The project's folder. Nothing in it is overwritten.",
+)
+def export(chosen: Chosen, folder: Path) -> None:
+    """Write the pipeline as a project for Spark's Declarative Pipelines (spark-pipelines), to go on with there.
+
+    What has no counterpart there is listed: dead letters, upserts, databases, backends.
+
+    \b
+    moldau pipeline export bookstore.yaml --to bookstore-declarative
+    """
+    from moldau.pipelines.declarative import project
+
+    made = project(chosen.unconnected, (folder.absolute() / "storage").as_uri())
+    paths = {folder / name: text for name, text in made.files.items()}
+    if existing_ones := [path for path in paths if path.exists()]:
+        raise click.ClickException(f"{existing_ones[0]} exists already: nothing was written")
+    for path, text in paths.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        click.echo(f"wrote {path}")
+    for each in made.left_out:
+        click.echo(f"not taken over: {each}", err=True)
+
+
 @pipeline.command(short_help="Draw the flow of a pipeline.")
 @chosen_options
 @click.option(

@@ -240,8 +240,9 @@ def preload(names: Iterable[str], load: Callable[[str], object] = importlib.impo
 
 
 def quiet_at_end(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return the main function of a task's worker, but it ends when Spark closes its connection between two tasks, as it
-    does after an idle minute. PySpark's own would write to the closed connection, and print the error."""
+    """Return the main function of a task's worker, but it ends when Spark closes its connection between two tasks.
+
+    Spark does so after an idle minute. PySpark's own would write to the closed connection, and print the error."""
 
     def main_unless_ended(infile: Any, outfile: Any) -> None:
         if not infile.peek(1):

@@ -65,8 +65,9 @@ def _start_server(python: Path) -> Mapping[str, str]:
 
 
 def settings_with(environment: Mapping[str, str], configured: Collection[str]) -> dict[str, str]:
-    """Return the settings of Spark that go with the environment of a fork server. Its directory is private, and its path
-    short, as those of sockets must be. What is configured already is left to its author."""
+    """Return the settings of Spark that go with the environment of a fork server; none if the user has some.
+
+    The server's directory is private, and its path short, as those of sockets must be."""
     if SERVER_VARIABLE not in environment or any(key.startswith(UNIX_SOCKETS) for key in configured):
         return {}
     directory = os.path.dirname(environment[SERVER_VARIABLE])
