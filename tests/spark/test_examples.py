@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from moldau.pipelines.template import write_template
 from moldau.testing import broker
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ def test_a_pipeline_loads_and_has_a_test_and_a_readme(path: Path) -> None:
     "path", [path for path in PIPELINES if RUN_ALL or path.parent.name in QUICK], ids=lambda path: path.parent.name
 )
 def test_the_cases_of_a_pipeline_pass(path: Path, spark: SparkSession) -> None:
+    pass_cases(path, spark)
+
+
+def pass_cases(path: Path, spark: SparkSession) -> None:
     from moldau.pipelines.cases.case import run_case
     from moldau.pipelines.cases.files import find_cases
     from moldau.pipelines.reading.loading import load
@@ -58,6 +63,12 @@ def test_the_cases_of_a_pipeline_pass(path: Path, spark: SparkSession) -> None:
             result = run_case(case, replace(load(path), bootstrap=empty.bootstrap_servers), spark)
         assert result.error is None
         assert [difference for difference in result.differences if difference] == []
+
+
+@pytest.mark.parametrize(("source", "sink"), [("topic", "delta"), ("csv", "sqlite"), ("postgres", "mail")])
+def test_the_cases_of_the_templates_pass(source: str, sink: str, tmp_path: Path, spark: SparkSession) -> None:
+    """Each source once; that every combination loads is a unit test."""
+    pass_cases(write_template(tmp_path, "shop", source, sink)[0], spark)
 
 
 def code_cells(notebook: Path) -> Iterator[tuple[str, str]]:

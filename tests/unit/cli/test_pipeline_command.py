@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from harness.patience import PATIENCE_S
@@ -79,6 +80,24 @@ def test_init_writes_a_valid_pipeline(run: Run, tmp_path: Path) -> None:
     assert run("validate", "--yaml-only", "My Shop").stdout.endswith("my-shop is fine as far as YAML goes\n")
     again = run("init", "My Shop", status=1)
     assert "is there already" in again.stderr
+
+
+def test_init_writes_a_pipeline_between_two_ends(run: Run, tmp_path: Path) -> None:
+    assert "wrote shop/data/orders.csv" in run("init", "shop", "--from", "csv", "--to", "sqlite").stdout
+    assert run("validate", "--yaml-only", "shop").stdout.endswith("shop is fine as far as YAML goes\n")
+    assert "Invalid value for '--to': 'oracle' is not one of " in run("init", "--to", "oracle", status=1).stderr
+
+
+def test_init_completes_its_ends() -> None:
+    by_option = {parameter.opts[0]: parameter for parameter in commands.init.params}
+    context = click.Context(commands.init)
+
+    def completed(option: str, incomplete: str) -> list[str]:
+        return [item.value for item in by_option[option].shell_complete(context, incomplete)]
+
+    assert completed("--from", "") == ["topic", "csv", "postgres"]
+    assert completed("--to", "") == ["topic", "postgres", "sqlite", "delta", "http", "mail"]
+    assert completed("--to", "m") == ["mail"]
 
 
 def test_validate_shows_warnings_and_hints_and_fails_for_warnings_if_strict(
