@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from harness.postgresql import postgresql, why_none
 
 from moldau.pipelines.template import write_template
 from moldau.testing import broker
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PIPELINES = sorted(EXAMPLES.glob("*/pipeline.yaml"))
+PIPELINES = sorted([*EXAMPLES.glob("*/pipeline.yaml"), *EXAMPLES.glob("*/*/pipeline.yaml")])
 QUICK = ("commit-log", "orders-to-mails", "stream-processing")
 """Between them: an upsert, headers and dead letters, a backend, a join of two streams with windows."""
 RUN_ALL = os.environ.get("MOLDAU_ALL_EXAMPLES") == "1"
@@ -29,7 +30,7 @@ RUN_ALL = os.environ.get("MOLDAU_ALL_EXAMPLES") == "1"
 
 def test_the_examples_exist() -> None:
     names = {path.parent.name for path in PIPELINES}
-    assert names >= {*QUICK, "activity-tracking", "bookstore", "metrics-and-logs"}
+    assert names >= {*QUICK, "activity-tracking", "bookstore", "metrics-and-logs", "shop", "warehouse"}
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.parent.name)
@@ -40,7 +41,8 @@ def test_a_pipeline_loads_and_has_a_test_and_a_readme(path: Path) -> None:
     pipeline = load(path)
     assert pipeline.name == path.parent.name
     assert pipeline.bootstrap == "localhost:9092"
-    assert (path.parent / "README.md").read_text().startswith("# ")
+    folder = EXAMPLES / path.relative_to(EXAMPLES).parts[0]
+    assert (folder / "README.md").read_text().startswith("# ")
     for case in find_cases(path):
         assert case.inputs
         assert case.expected
@@ -69,6 +71,53 @@ def pass_cases(path: Path, spark: SparkSession) -> None:
 def test_the_cases_of_the_templates_pass(source: str, sink: str, tmp_path: Path, spark: SparkSession) -> None:
     """Each source once; that every combination loads is a unit test."""
     pass_cases(write_template(tmp_path, "shop", source, sink)[0], spark)
+
+
+@pytest.mark.parametrize("folder", ["databases", "orders-to-mails"])
+def test_an_example_of_a_few_lines(folder: str) -> None:
+    """More than 40 lines are no longer less than what somebody would write by hand."""
+    for path in (*(EXAMPLES / folder).rglob("*.yaml"), *(EXAMPLES / folder).rglob("*.py")):
+        assert len(path.read_text().splitlines()) <= 40, path
+
+
+@pytest.mark.skipif(why_none() is not None, reason=why_none() or "")
+def test_a_shops_table_reaches_a_warehouse_and_a_lake(tmp_path: Path, spark: SparkSession) -> None:
+    import psycopg
+    from deltalake import DeltaTable
+
+    from moldau.pipelines.planning.compiling import Mode
+    from moldau.pipelines.reading.loading import load
+    from moldau.pipelines.running.launching import RunOptions, launch
+    from moldau.pipelines.running.silence import Silence
+    from moldau.pipelines.running.state_directory import StateDirectory
+    from moldau.pipelines.running.stop_request import Stop
+
+    folder = EXAMPLES / "databases"
+    with postgresql(tmp_path) as server, broker() as empty:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("create database warehouse")
+
+        def run(name: str, database: str) -> None:
+            variables = {"database": server.url.replace("/postgres", f"/{database}")}
+            if name == "warehouse":
+                variables["lake"] = str(tmp_path / "lake")
+            pipeline = load(folder / name / "pipeline.yaml", variables, empty.bootstrap_servers)
+            options, state = RunOptions(mode=Mode.UNTIL_CAUGHT_UP), StateDirectory(tmp_path / name)
+            ended = launch(pipeline, state, options, lambda on_phase: spark, Silence(), Stop())
+            assert ended.state == "finished", ended.message
+
+        for statement in (folder / "shop" / "orders.sql").read_text().split(";")[:-1]:
+            server.query(statement)
+        run("shop", "postgres")
+        for statement in (folder / "shop" / "changes.sql").read_text().split(";")[:-1]:
+            server.query(statement)
+        run("shop", "postgres")
+        run("warehouse", "warehouse")
+        with psycopg.connect(server.url.replace("/postgres", "/warehouse")) as connection:
+            sales = connection.execute("select id, customer, item, total::text from sales order by id").fetchall()
+    assert sales == [(1, "ann", "book", "37.50"), (3, "eve", "lamp", "39.00"), (4, "dan", "pen", "7.50")]
+    in_lake = DeltaTable(str(tmp_path / "lake" / "sales")).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["customer"], row["item"], str(row["total"])) for row in in_lake) == sales
 
 
 def code_cells(notebook: Path) -> Iterator[tuple[str, str]]:
