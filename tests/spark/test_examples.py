@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from harness.patience import PATIENCE_S
 from harness.postgresql import postgresql, why_none
 
 from moldau.pipelines.template import write_template
@@ -20,6 +22,8 @@ from moldau.testing import broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from moldau.pipelines.running.progress import QueryStatus
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PIPELINES = sorted([*EXAMPLES.glob("*/pipeline.yaml"), *EXAMPLES.glob("*/*/pipeline.yaml")])
@@ -97,7 +101,7 @@ def test_a_shops_table_reaches_a_warehouse_and_a_lake(tmp_path: Path, spark: Spa
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute("create database warehouse")
 
-        def run(name: str, database: str) -> None:
+        def run(name: str, database: str) -> QueryStatus:
             variables = {"database": server.url.replace("/postgres", f"/{database}")}
             if name == "warehouse":
                 variables["lake"] = str(tmp_path / "lake")
@@ -105,17 +109,25 @@ def test_a_shops_table_reaches_a_warehouse_and_a_lake(tmp_path: Path, spark: Spa
             options, state = RunOptions(mode=Mode.UNTIL_CAUGHT_UP), StateDirectory(tmp_path / name)
             ended = launch(pipeline, state, options, lambda on_phase: spark, Silence(), Stop())
             assert ended.state == "finished", ended.message
+            return ended.queries[-1]
 
         for statement in (folder / "shop" / "orders.sql").read_text().split(";")[:-1]:
             server.query(statement)
         run("shop", "postgres")
         for statement in (folder / "shop" / "changes.sql").read_text().split(";")[:-1]:
             server.query(statement)
-        run("shop", "postgres")
-        run("warehouse", "warehouse")
+        shop = run("shop", "postgres")
+        lake = run("warehouse", "warehouse")
         with psycopg.connect(server.url.replace("/postgres", "/warehouse")) as connection:
             sales = connection.execute("select id, customer, item, total::text from sales order by id").fetchall()
     assert sales == [(1, "ann", "book", "37.50"), (3, "eve", "lamp", "39.00"), (4, "dan", "pen", "7.50")]
+    source, sink = shop.sources["orders"], shop.sinks["orders"]
+    assert (source.rows, sink.rows, source.lag_records) == (3, 3, None), "what this run has read and written"
+    assert source.lag_bytes is not None
+    assert source.lag_bytes < 1 << 20
+    assert abs((source.last_change_ms or 0) / 1000 - time.time()) < PATIENCE_S
+    source, sink = lake.sources["orders"], lake.sinks["lake"]
+    assert (source.rows, sink.rows, source.lag_records, source.lag_bytes) == (6, 6, 0, None)
     in_lake = DeltaTable(str(tmp_path / "lake" / "sales")).to_pyarrow_table().to_pylist()
     assert sorted((row["id"], row["customer"], row["item"], str(row["total"])) for row in in_lake) == sales
 

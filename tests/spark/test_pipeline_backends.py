@@ -27,6 +27,7 @@ from harness.web_server import Request, WebServer, response
 from moldau.client.secret_properties import MASK
 from moldau.pipelines.planning.compiling import Mode, compile_pipeline, start, write_batch
 from moldau.pipelines.reading.loading import load
+from moldau.pipelines.running.ends import SinkStatus
 from moldau.pipelines.running.launching import RunOptions, last_run, launch
 from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.silence import Silence
@@ -195,7 +196,12 @@ def test_the_example_waits_for_a_mail_server_stops_promptly_and_goes_on(
         stopped = pool.submit(run, stop)
         reason = wait_until(waiting, "the status says that the mail server is away", progress=stopped.running)
         stop.request("stopped by the test")
-        assert stopped.result(SPARK_PATIENCE_S).state == "stopped"
+        ended = stopped.result(SPARK_PATIENCE_S)
+    assert ended.state == "stopped"
+    (mails_sink,) = (query.sinks["mails"] for query in ended.queries if query.name == "mails")
+    assert (mails_sink.rows, mails_sink.dead_letters) == (0, 0)
+    assert (mails_sink.retries or 0) > 0
+    assert "Connection refused" in (mails_sink.last_error or "")
     assert reason.startswith("the backend takes nothing since 20")
     assert "Connection refused" in reason
 
@@ -208,6 +214,8 @@ def test_the_example_waits_for_a_mail_server_stops_promptly_and_goes_on(
         server.stop()
         gc.collect()
     assert (ended.state, [query.waiting for query in ended.queries if query.name == "mails"]) == ("finished", [None])
+    (query,) = (query for query in ended.queries if query.name == "mails")
+    assert query.sinks["mails"] == SinkStatus(rows=3, retries=0, dead_letters=0), "counts begin again with each run"
     mails = [message_from_bytes(mail.content, policy=default) for mail in box.mails if isinstance(mail.content, bytes)]
     assert sorted((mail["To"], mail["Subject"], mail["X-Order"]) for mail in mails) == [
         ("max@example.org", "Your order o-4 has arrived with us", "o-4"),

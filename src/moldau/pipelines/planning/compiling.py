@@ -158,9 +158,9 @@ class _Compilation:
             if isinstance(source, TopicSource):
                 self._add_topic(source, path)
             elif isinstance(source, DatabaseSource):
-                self._add_view(source, self._database_changes(source), path)
+                self._add_view(source, sources.counted(self._database_changes(source), source.name), path)
             else:
-                self._add_view(source, self._static_or_watched(source, path), path)
+                self._add_view(source, sources.counted(self._static_or_watched(source, path), source.name), path)
 
     def _static_or_watched(self, source: FileSource | TableSource | BackendSource, path: str) -> DataFrame:
         if isinstance(source, BackendSource):
