@@ -19,6 +19,7 @@ from moldau.cli.pipeline import commands
 from moldau.cli.pipeline.files import complete_files, complete_sinks
 from moldau.pipelines.problems import Problem
 from moldau.pipelines.running import launching
+from moldau.pipelines.running.ends import SinkStatus, SourceStatus
 from moldau.pipelines.running.launching import batch_directory
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, default_directory
@@ -244,6 +245,25 @@ def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> Non
         (query,) = json.loads(run("status", "shop", "--format", "json").stdout)["queries"]
         assert (query["name"], query["lag_records"]) == ("big-ones", 7)
         assert "lag_records: 7" in run("status", "--format", "yaml").stdout
+
+
+def test_status_shows_sources_and_sinks(run: Run, file: Path, directory: StateDirectory) -> None:
+    (old,) = STATUS.queries
+    sources = {"events": SourceStatus(rows=10, rows_per_second=2.0, lag_records=7, lag_seconds=0.5)}
+    sinks = {"big-ones": SinkStatus(rows=9, rows_per_second=1.0, retries=4, dead_letters=2, last_error="503")}
+    directory.write_status(replace(STATUS, queries=(replace(old, sources=sources, sinks=sinks),)).to_json())
+    with directory.locked(THIS_PROCESS):
+        assert [line.split() for line in run("status").stdout.splitlines()[3:]] == [
+            [],
+            ["SOURCE", "QUERY", "ROWS/S", "ROWS", "BAD", "LAG", "LAG", "S", "LAST", "CHANGE"],
+            ["events", "big-ones", "2", "10", "-", "7", "0.5", "-"],
+            [],
+            ["SINK", "ROWS/S", "ROWS", "RETRIES", "DEAD", "LETTERS", "LAST", "ERROR"],
+            ["big-ones", "1", "9", "4", "2", "503"],
+        ]
+    killed = run("status").stdout.splitlines()[-5:]
+    assert killed[1].split() == ["events", "big-ones", "0", "10", "-", "-", "-", "-"], "no broker says the lag"
+    assert killed[4].split() == ["big-ones", "-", "9", "4", "2", "503"]
 
 
 def test_status_shows_what_a_run_waits_for(run: Run, file: Path, directory: StateDirectory) -> None:

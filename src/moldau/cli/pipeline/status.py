@@ -40,7 +40,8 @@ target_argument = click.argument(
 @format_option
 @state_option
 def status(target: str, watch: bool, output_format: str, state: Path | None) -> None:
-    """Show what a run of a pipeline is doing, from any terminal: rows per second, lag, state, errors.
+    """Show what a run of a pipeline is doing, from any terminal: rows per second, lag, state, errors, of each
+    query, source and sink.
 
     If none is running, it shows how the last one ended.
 

@@ -154,10 +154,11 @@ class Ends:
             self.sources[name] = replace(self.sources[name], lag_records=lag, lag_seconds=age_s)
 
     def set_lag_of_slots(self, lags: Mapping[str, SlotLag]) -> None:
-        """Set the lags of the slots of this query."""
-        for slot, lag in lags.items():
-            if slot in self._slots and lag.source in self.sources:
-                self.sources[lag.source] = replace(self.sources[lag.source], lag_bytes=lag.bytes, slot=slot)
+        """Set the lags of the slots of this query. While a database does not answer, they are not known."""
+        own = {lag.source: (slot, lag.bytes) for slot, lag in lags.items() if slot in self._slots}
+        for name, old in self.sources.items():
+            slot, lag_bytes = own.get(name, (old.slot, None))
+            self.sources[name] = replace(old, lag_bytes=lag_bytes, slot=slot)
 
     def end_rates(self) -> None:
         """Set all rates of a query that does not run."""

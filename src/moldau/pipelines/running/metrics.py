@@ -18,7 +18,7 @@ Value = Callable[[QueryStatus], float | int | None]
 _BY_QUERY: Final[tuple[tuple[Family, Value], ...]] = (
     (Family(f"{_PREFIX}_rows_in_total", COUNTER, "Rows read."), lambda query: query.rows_in),
     (
-        Family(f"{_PREFIX}_rows_out_total", COUNTER, "Rows written, if the sink counts them."),
+        Family(f"{_PREFIX}_rows_out_total", COUNTER, "Rows passed to the sinks."),
         lambda query: query.rows_out,
     ),
     (
