@@ -20,7 +20,7 @@ DEAD_LETTERS: Final = ".dead-letters"
 PARSED: Final = ".parsed"
 """Suffix of a source's counters (records, bad records) under observedMetrics in the progress of a query."""
 READ: Final = ".read"
-"""The same for the rows of a stream that is no topic, and for the time of the last change of a database."""
+"""The same for the rows of a database or a class, and for the time of the last change of a database."""
 WRITTEN: Final = "moldau.written"
 """The name there of the rows of a micro-batch that Spark passes to Moldau as a whole, and does not count."""
 

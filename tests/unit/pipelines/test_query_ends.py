@@ -23,7 +23,7 @@ LSN = {"slot": "moldau_shop_customers_1", "lsn": "0/15"}
 def gauge(*sinks: str) -> Gauge:
     """Of a query that reads two topics and the changes of a database."""
     reads = {"orders": lambda topic: topic == "t", "clicks": "clicks".__eq__, "customers": lambda topic: False}
-    return Gauge(QueryStatus(name="q"), ends=Ends(reads, sinks))
+    return Gauge(QueryStatus(name="q"), ends=Ends(reads, sink_names=sinks))
 
 
 def entry(rows: int, end: Any) -> dict[str, Any]:
@@ -46,6 +46,25 @@ def test_rows_are_those_of_the_source_that_read_them() -> None:
     assert one.status.sources["customers"].last_change_ms == 1_000, "an earlier one than in the batch before"
     one.set_state("stopped")
     assert [source.rows_per_second for source in one.status.sources.values()] == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("files", "read_by"),
+    [
+        ({"users": "/data/users"}, "users"),
+        ({"users": "/data/users", "shops": "/data/shops*.csv"}, "shops"),
+        ({"users": "/data/users", "shops": "/elsewhere"}, None),
+        ({}, None),
+    ],
+)
+def test_rows_of_files_are_those_of_their_path(files: dict[str, str], read_by: str | None) -> None:
+    one = Gauge(QueryStatus(name="q"), ends=Ends({name: lambda topic: False for name in files}, files))
+    source = entry(4, {"logOffset": 0}) | {"description": "FileStreamSource[file:/data/shops*.csv]"}
+    one.add_reports([report(0, 0, rows=4, sources=[source])], T0 + 1)
+    # A path that Spark writes in another way belongs to the only source of files.
+    assert {name: source.rows for name, source in one.status.sources.items() if source.rows} == (
+        {read_by: 4} if read_by else {}
+    )
 
 
 def test_metrics_of_the_users_own_are_not_those_of_a_source() -> None:

@@ -111,12 +111,16 @@ class Delivering:
             delivered.add(row.digest for row in rows if isinstance(row, SentRow))
             tally.add(Tally(delivered=len(rows)))
 
+        def note_outage(outage: Outage | None) -> None:
+            waiting.note(outage)
+            tally.note()
+
         sending = Sending(
             self.make,
             self.delivery,
             Traffic(self.delivery.limits(), random.random),
             on_delivered=note_delivered,
-            on_outage=waiting.note,
+            on_outage=note_outage,
             on_retries=lambda rows, error: tally.add(Tally(retries=rows), one_line(error)),
         )
         letters: list[dict[str, Any]] = []
@@ -133,7 +137,7 @@ class Delivering:
         finally:
             delivered.close()
             waiting.note(None)
-            tally.close()
+            tally.note()
 
     def _letters(self, dead: Dead) -> list[dict[str, Any]]:
         assert isinstance(dead.row, SentRow), "only such rows are sent"
@@ -201,7 +205,7 @@ class _Waiting:
 
 
 class _Tally:
-    """Notes in a file what becomes of rows, at the end and at most once a second."""
+    """Notes in a file what becomes of rows, about once a second."""
 
     def __init__(self, state: Path, task: int, secrets: frozenset[str]) -> None:
         self._state, self._task, self._secrets = state, task, secrets
@@ -213,16 +217,14 @@ class _Tally:
             more = replace(more, last_error=masked(error, self._secrets), last_error_at=at)
         with self._lock:
             self._sum = self._sum.plus(more)
-            if time.monotonic() - self._noted_s >= TALLY_EVERY_S:
-                self._note()
+            is_due = time.monotonic() - self._noted_s >= TALLY_EVERY_S
+        if is_due:
+            self.note()
 
-    def close(self) -> None:
+    def note(self) -> None:
         with self._lock:
-            self._note()
-
-    def _note(self) -> None:
-        self._noted_s = time.monotonic()
-        note_tally(self._state, self._task, self._sum)
+            self._noted_s = time.monotonic()
+            note_tally(self._state, self._task, self._sum)
 
 
 def _record_batch(letters: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -160,13 +160,14 @@ class _Compilation:
             elif isinstance(source, DatabaseSource):
                 self._add_view(source, sources.counted(self._database_changes(source), source.name), path)
             else:
-                self._add_view(source, sources.counted(self._static_or_watched(source, path), source.name), path)
+                self._add_view(source, self._static_or_watched(source, path), path)
 
     def _static_or_watched(self, source: FileSource | TableSource | BackendSource, path: str) -> DataFrame:
         if isinstance(source, BackendSource):
             schema = self._read_schema(source, path, ddl_schema)
             try:
-                return backend_rows(self.session, self._pipeline, source, schema, self._mode, reload=self._reload_steps)
+                rows = backend_rows(self.session, self._pipeline, source, schema, self._mode, reload=self._reload_steps)
+                return sources.counted(rows, source.name)
             except python_steps.PythonStepError as error:
                 raise InvalidSetting(f"{path}.backend", str(error)) from error
         if isinstance(source, FileSource) and (source.schema is not None or source.schema_file is not None):

@@ -204,8 +204,8 @@ def _metadata(name: str, source: TopicSource) -> Column:
 
 
 def counted(frame: DataFrame, name: str) -> DataFrame:
-    """Return the rows of a stream that is no topic, and report their number in the progress of the query; of changes of
-    a database also when the last one was committed."""
+    """Return the rows of a stream, and report their number in the progress of the query; of changes of a database also
+    when the last one was committed. Not for files: Spark would no longer skip what a filter leaves out."""
     if not frame.isStreaming:
         return frame
     last_change_ms = F.max("_ts_ms") if "_ts_ms" in frame.columns else F.lit(None).cast("bigint")

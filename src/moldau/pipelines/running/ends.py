@@ -15,6 +15,8 @@ from moldau.base.ids import TopicPartition
 from moldau.pipelines.queries import READ
 from moldau.spark.offsets import offsets_or_empty
 
+FILES: Final = "FileStreamSource["
+"""How Spark describes a stream of files; its path follows."""
 TALLY_S: Final = 1.0
 """How often tallies are read."""
 
@@ -87,6 +89,8 @@ class Ends:
 
     reads: Mapping[str, ReadsTopic] = field(default_factory=dict)
     """By source: whether it reads a topic of this name."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The paths of those sources that are files."""
     sink_names: Sequence[str] = ()
     sources: dict[str, SourceStatus] = field(init=False)
     sinks: dict[str, SinkStatus] = field(init=False)
@@ -165,7 +169,11 @@ class Ends:
         self.sources, self.sinks = stopped_sources(self.sources), stopped_sinks(self.sinks)
 
     def _sources_of(self, entry: Mapping[str, Any]) -> Iterable[str]:
-        """Return the source that a part of a report is about; none if that is not a topic."""
+        """Return the source that a part of a report is about; none if that is neither of topics nor of files."""
+        description = str(entry.get("description"))
+        if description.startswith(FILES):
+            matching = [name for name, path in self.files.items() if description.endswith(f"{path}]")]
+            return matching[:1] or (self.files if len(self.files) == 1 else ())
         topics = {partition.topic for partition in offsets_or_empty(entry.get("endOffset"))}
         return [name for name, reads in self.reads.items() if topics and all(map(reads, topics))][:1]
 
@@ -179,7 +187,7 @@ def stopped_sinks(sinks: Mapping[str, SinkStatus]) -> dict[str, SinkStatus]:
 
 
 def _observed(report: Mapping[str, Any], sources: Container[str]) -> Iterator[tuple[str, int, int | None]]:
-    """Yield what sources other than topics counted: name, rows, and the time of the last change of a database."""
+    """Yield what databases and classes counted: name, rows, and the time of the last change of a database."""
     for name, counted in (report.get("observedMetrics") or {}).items():
         if name.endswith(READ) and name.removesuffix(READ) in sources:
             last_ms = counted["last_change_ms"]

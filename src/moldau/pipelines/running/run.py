@@ -20,7 +20,7 @@ from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
 from moldau.pipelines.running.bad_records import BadRecords
 from moldau.pipelines.running.display import BATCH, Display, waiting_message
-from moldau.pipelines.running.ends import Ends, ReadsTopic, SlotLag
+from moldau.pipelines.running.ends import Ends, SlotLag
 from moldau.pipelines.running.failure_log import FailureLog
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
@@ -169,8 +169,8 @@ class Run:
     masked: Callable[[str], str] = str
     """Returns a text without the passwords of the pipeline."""
     slots: Slots = field(default_factory=lambda: NoSlots())
-    reads: Mapping[str, Mapping[str, ReadsTopic]] = field(default_factory=dict)
-    """By query, the streams that it reads: for each whether it reads a topic."""
+    ends_of: Callable[[str], Ends] = lambda query: Ends(sink_names=sinks_of(query))
+    """Returns the sources and sinks of a query."""
     left_out: Sequence[Gauge] = ()
     """Queries of the pipeline that are not part of this run: their growing lag is shown."""
     _watched: list[_Watched] = field(default_factory=list)
@@ -186,8 +186,7 @@ class Run:
         """Run until all queries have finished, one has failed permanently, or a stop is requested."""
         now_s = time.monotonic()
         for job in self.jobs:
-            ends = Ends(self.reads.get(job.name, {}), sinks_of(job.name))
-            gauge = Gauge(QueryStatus(name=job.name), dict(job.position()), ends)
+            gauge = Gauge(QueryStatus(name=job.name), dict(job.position()), self.ends_of(job.name))
             self._watched.append(_Watched(job, gauge, Restarts(self.chance), start_at_s=now_s))
         tick = threading.Event()
         with self.display:
