@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.patience import wait_until
 
 from moldau.cli.cluster.directory import is_free
+from moldau.pipelines.running.ends import SinkStatus, SourceStatus
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import Holder, StateDirectory
 
@@ -130,7 +131,19 @@ def order(number: int) -> str:
 def running_pipeline(folder: Path) -> Iterator[None]:
     """The state directory of a run of the bookstore, as `moldau pipeline run` keeps it, without Spark."""
     state = StateDirectory(folder / "state")
-    counts = QueryStatus(name="counts", state="running", rows_in_per_second=120.0, batch_id=17, batch_ms=800)
+    sources = {"events": SourceStatus(rows=2000, rows_per_second=120.0, lag_bytes=5 << 20, last_change_ms=1)}
+    sinks = {
+        "counts": SinkStatus(rows=40, rows_per_second=3.0, retries=7, dead_letters=1, last_error="503: overloaded")
+    }
+    counts = QueryStatus(
+        name="counts",
+        state="running",
+        rows_in_per_second=120.0,
+        batch_id=17,
+        batch_ms=800,
+        sources=sources,
+        sinks=sinks,
+    )
     failed = QueryStatus(name="suspicious", state="restarting", restarts=2, last_error=HOSTILE)
     started = "2026-11-17T08:00:00+00:00"
     status = RunStatus(

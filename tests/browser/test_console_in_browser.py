@@ -230,7 +230,9 @@ def test_a_transaction_is_aborted_and_pipelines_are_shown(page: Page, address: s
     assert listed["state"] != "Ongoing"
 
     open_page(page, address, "/pipelines")
-    expect(row(page, "counts")).to_contain_text("120/s")
+    expect(row(page, "counts").first).to_contain_text("120/s")
+    expect(page.get_by_role("table", name="Sources")).to_contain_text("5 MiB of the log")
+    expect(page.get_by_role("table", name="Sinks")).to_contain_text("503: overloaded")
     expect(row(page, "suspicious")).to_contain_text(HOSTILE)
     expect(page.locator("svg.flow")).to_have_attribute("aria-label", re.compile("Flow of bookstore: .*counts"))
 

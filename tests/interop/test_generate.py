@@ -22,6 +22,7 @@ from harness.patience import PATIENCE_S, wait_until
 from moldau.cli.generate.alerts import ALERTS
 from moldau.cli.main import main
 from moldau.cli.pipeline.metrics import ServedDisplay
+from moldau.pipelines.running.ends import SinkStatus, SourceStatus
 from moldau.pipelines.running.progress import Counted, QueryStatus, RunStatus
 from moldau.testing import TestBroker, broker
 
@@ -94,6 +95,8 @@ def pipeline_address() -> Iterator[str]:
         state_rows=10,
         state_bytes=150,
         watermark="2026-11-15T11:00:00.000Z",
+        sources={"orders": SourceStatus(lag_records=12, lag_seconds=0.5, lag_bytes=4096, last_change_ms=1)},
+        sinks={"hook": SinkStatus(rows=9, retries=3, dead_letters=1)},
     )
     of_run = {"pipeline": "shop", "mode": "continuous", "pid": 1, "host": "h", "started": "", "updated": ""}
     with ServedDisplay(QuietView(), "127.0.0.1:0") as view:

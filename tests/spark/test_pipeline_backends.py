@@ -24,6 +24,7 @@ from confluent_kafka import Producer
 from harness.patience import SPARK_PATIENCE_S, wait_until
 from harness.web_server import Request, WebServer, response
 
+from moldau.backends.progress_files import Tally, read_tally
 from moldau.client.secret_properties import MASK
 from moldau.pipelines.planning.compiling import Mode, compile_pipeline, start, write_batch
 from moldau.pipelines.reading.loading import load
@@ -122,6 +123,11 @@ def test_rows_are_sent_once_and_refused_ones_become_dead_letters(
         keys = [request.headers["idempotency-key"] for request in server.requests]
         assert len(keys) == 5
         assert len(set(keys)) == 4, "the request that was repeated has the same key"
+        tally = read_tally(tmp_path / "state" / "sinks" / "hook")
+        assert tally is not None
+        assert (tally.delivered, tally.retries, tally.dead_letters) == (3, 1, 1)
+        assert tally.last_error in ("HTTP 503", f"HTTP 400: no such order for {MASK}")
+        assert read_tally(tmp_path / "state" / "sinks" / "file") == Tally(delivered=4)
         assert [json.loads(line) for line in written.read_text().splitlines()] == [
             ["0-0", "a", 0], ["0-1", "bad", 1], ["0-2", "slow", 2], ["0-3", "b", 3],
         ]  # fmt: skip
@@ -195,7 +201,12 @@ def test_the_example_waits_for_a_mail_server_stops_promptly_and_goes_on(
         stopped = pool.submit(run, stop)
         reason = wait_until(waiting, "the status says that the mail server is away", progress=stopped.running)
         stop.request("stopped by the test")
-        assert stopped.result(SPARK_PATIENCE_S).state == "stopped"
+        ended = stopped.result(SPARK_PATIENCE_S)
+    assert ended.state == "stopped"
+    (mails_sink,) = (query.sinks["mails"] for query in ended.queries if query.name == "mails")
+    assert (mails_sink.rows, mails_sink.dead_letters) == (0, 0)
+    assert (mails_sink.retries or 0) > 0
+    assert "Connection refused" in (mails_sink.last_error or "")
     assert reason.startswith("the backend takes nothing since 20")
     assert "Connection refused" in reason
 

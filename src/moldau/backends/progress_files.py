@@ -2,6 +2,7 @@
 
     backend/<batch>/<task>.delivered     the digests of delivered rows, 16 bytes each, in any order
     backend/<task>.waiting               JSON: {"since": ISO 8601, "reason": text}, while the circuit is open
+    backend/<task>.tally                 JSON: a Tally, of all micro-batches since the run began
 
 A batch that is repeated, after a stop or a crash, leaves out the rows that are noted. A half-written digest at the end
 is ignored. If executors do not share the directory with each other or with the driver, more rows are sent twice and the
@@ -14,7 +15,9 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import reduce
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -22,6 +25,31 @@ from typing import BinaryIO, Final
 DIGEST_BYTES: Final = 16
 DIRECTORY: Final = "backend"
 WAITING: Final = ".waiting"
+TALLY: Final = ".tally"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What became of rows."""
+
+    delivered: int = 0
+    retries: int = 0
+    """How often a row was not taken and tried again."""
+    dead_letters: int = 0
+    last_error: str | None = None
+    """Why a row was not taken the last time that one was not."""
+    last_error_at: str = ""
+    """ISO 8601."""
+
+    def plus(self, other: Tally) -> Tally:
+        last = max(self, other, key=lambda tally: tally.last_error_at)
+        return Tally(
+            delivered=self.delivered + other.delivered,
+            retries=self.retries + other.retries,
+            dead_letters=self.dead_letters + other.dead_letters,
+            last_error=last.last_error,
+            last_error_at=last.last_error_at,
+        )
 
 
 def digest_of(*parts: str) -> bytes:
@@ -111,6 +139,41 @@ def read_waiting(states: Sequence[Path]) -> str | None:
         return None
     since, reason = min(notes)
     return f"the backend takes nothing since {since.replace('T', ' ').removesuffix('Z')} UTC: {reason}"
+
+
+def note_tally(state: Path, task: int, tally: Tally) -> None:
+    """Write what became of the rows of a task. Without it only the status is less exact, so errors of the file system
+    are ignored."""
+    path = state / DIRECTORY / f"{task}{TALLY}"
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new-tally")
+        new.write_text(json.dumps(asdict(tally)), encoding="utf-8")
+        new.replace(path)
+
+
+def tally_of(state: Path, task: int) -> Tally:
+    """Return what the task noted in this run."""
+    return _read_tally(state / DIRECTORY / f"{task}{TALLY}")
+
+
+def read_tally(state: Path) -> Tally | None:
+    """Return what all tasks noted, together; None if none did."""
+    paths = [path for path in _listed(state / DIRECTORY) if path.suffix == TALLY]
+    return reduce(Tally.plus, map(_read_tally, paths)) if paths else None
+
+
+def forget_tallies(states: Sequence[Path]) -> None:
+    """Remove the notes of an earlier run."""
+    for path in (path for state in states for path in _listed(state / DIRECTORY) if path.suffix == TALLY):
+        path.unlink(missing_ok=True)
+
+
+def _read_tally(path: Path) -> Tally:
+    """Return the tally in a file; nothing if it cannot be read."""
+    with suppress(OSError, ValueError, TypeError):
+        return Tally(**json.loads(path.read_text(encoding="utf-8")))
+    return Tally()
 
 
 def _listed(directory: Path) -> Iterator[Path]:

@@ -58,6 +58,8 @@ class Sending:
     """Called in any thread, one at a time."""
     on_outage: Callable[[Outage | None], None] = lambda outage: None
     """Called when the circuit opens, has another reason, or closes; one at a time."""
+    on_retries: Callable[[int, Retry], None] = lambda rows, error: None
+    """Called when rows are to be tried again, with their number and the error of the last; one at a time."""
     clock: Callable[[], float] = time.monotonic
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _work: threading.Condition = field(init=False)
@@ -208,6 +210,7 @@ class Sending:
         if isinstance(verdict, GiveUp):
             self._give_up(chunk, verdict)
             return
+        self.on_retries(len(chunk.rows), error)
         chunk.attempt += verdict.counts
         deadline_s = now_s + verdict.seconds
         while not self._is_over and (left_s := deadline_s - self.clock()) > 0:

@@ -19,6 +19,10 @@ DEAD_LETTERS: Final = ".dead-letters"
 """Suffix of the query that writes a source's bad records: "<source>.dead-letters"."""
 PARSED: Final = ".parsed"
 """Suffix of a source's counters (records, bad records) under observedMetrics in the progress of a query."""
+READ: Final = ".read"
+"""The same for the rows of a database or a class, and for the time of the last change of a database."""
+WRITTEN: Final = "moldau.written"
+"""The name there of the rows of a micro-batch that Spark passes to Moldau as a whole, and does not count."""
 
 
 def sinks_by_query(sinks: Iterable[Sink], each_sink_alone: bool = False) -> dict[str, tuple[Sink, ...]]:

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.template_flows import flow_files
+
+TOPIC: Final = "topic"
 
 _PIPELINE = """\
 # A pipeline: topics in, SQL, topics out. It works without changes:
@@ -114,8 +118,11 @@ _EXPECTED_DEAD_LETTERS = """\
 """
 
 
-def template_files(name: str) -> Mapping[str, str]:
-    """Return the files of a new pipeline: text by path relative to its folder."""
+def template_files(name: str, source: str | None = None, sink: str | None = None) -> Mapping[str, str]:
+    """Return the files of a new pipeline: text by path relative to its folder. With a source or a sink (keys of SOURCES
+    and SINKS; a topic for the one that is not given) it is a short one from there to there."""
+    if source or sink:
+        return flow_files(name, source or TOPIC, sink or TOPIC)
     case = "tests/first-orders"
     return {
         "pipeline.yaml": _PIPELINE.replace("@NAME@", name),
@@ -125,12 +132,12 @@ def template_files(name: str) -> Mapping[str, str]:
     }
 
 
-def write_template(folder: Path, name: str) -> tuple[Path, ...]:
+def write_template(folder: Path, name: str, source: str | None = None, sink: str | None = None) -> tuple[Path, ...]:
     """Write a new pipeline into a folder, which may exist. Return the paths of the files, that of the pipeline first.
 
     Raise PipelineError if one of the files exists; then nothing is written.
     """
-    files = {folder / path: text for path, text in template_files(name).items()}
+    files = {folder / path: text for path, text in template_files(name, source, sink).items()}
     for path in files:
         if path.exists():
             raise PipelineError(f"{path} is there already; choose another folder, or remove it first")

@@ -65,6 +65,20 @@ def test_all_rows_are_sent_in_order_by_one_thread() -> None:
     assert (backend.opened, backend.closed) == (1, 1)
 
 
+def test_rows_that_are_tried_again_are_told_with_the_error() -> None:
+    attempts: list[int] = []
+
+    def write(batch: Sequence[Row]) -> Sequence[Failed]:
+        attempts.append(len(batch))
+        return [Failed(0, Retry("full")), Failed(2, Refused("bad"))] if len(attempts) == 1 else []
+
+    told: list[tuple[int, str]] = []
+    one = sending(Scripted(write), batch_rows=3)
+    one.on_retries = lambda rows, error: told.append((rows, str(error)))
+    assert [dead.reason for dead in one.send(rows(3))] == ["bad"]
+    assert told == [(1, "full")], "a refused row is not tried again"
+
+
 def test_a_backend_without_rows_is_not_opened() -> None:
     backend = Scripted(lambda rows: None)
     assert list(sending(backend).send(rows(0))) == []

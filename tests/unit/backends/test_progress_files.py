@@ -9,11 +9,16 @@ import pytest
 
 from moldau.backends.progress_files import (
     Delivered,
+    Tally,
     batch_name,
     digest_of,
     forget_other_batches,
+    forget_tallies,
+    note_tally,
     note_waiting,
+    read_tally,
     read_waiting,
+    tally_of,
 )
 
 A, B, C = digest_of("a"), digest_of("b"), digest_of("c")
@@ -69,3 +74,22 @@ def test_the_longest_wait_is_shown(tmp_path: Path) -> None:
 def test_digests_differ_for_other_lists_of_texts(parts: tuple[str, ...]) -> None:
     others = {("a", "b"), ("ab",), ("a", "", "b"), ("1:a", "b")} - {parts}
     assert digest_of(*parts) not in {digest_of(*other) for other in others}
+
+
+def test_tallies_of_tasks_are_added_up_and_outlive_a_batch(tmp_path: Path) -> None:
+    assert read_tally(tmp_path) is None
+    early = Tally(delivered=5, retries=1, last_error="early", last_error_at="2026-11-15T11:00:00.000Z")
+    late = Tally(delivered=2, dead_letters=3, last_error="late", last_error_at="2026-11-15T11:00:01.000Z")
+    note_tally(tmp_path, 0, late)
+    note_tally(tmp_path, 1, early)
+    forget_other_batches(tmp_path, batch_name("q", 2))
+    assert read_tally(tmp_path) == early.plus(late) == late.plus(early)
+    assert early.plus(late) == Tally(
+        delivered=7, retries=1, dead_letters=3, last_error="late", last_error_at="2026-11-15T11:00:01.000Z"
+    )
+    assert tally_of(tmp_path, 1) == early
+    assert read_waiting([tmp_path]) is None
+    (tmp_path / "backend" / "1.tally").write_text('{"delivered"')
+    assert read_tally(tmp_path) == late, "half a file is only less exact"
+    forget_tallies([tmp_path])
+    assert read_tally(tmp_path) is None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from harness.patience import PATIENCE_S
@@ -18,6 +19,7 @@ from moldau.cli.pipeline import commands
 from moldau.cli.pipeline.files import complete_files, complete_sinks
 from moldau.pipelines.problems import Problem
 from moldau.pipelines.running import launching
+from moldau.pipelines.running.ends import SinkStatus, SourceStatus
 from moldau.pipelines.running.launching import batch_directory
 from moldau.pipelines.running.progress import QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, default_directory
@@ -79,6 +81,24 @@ def test_init_writes_a_valid_pipeline(run: Run, tmp_path: Path) -> None:
     assert run("validate", "--yaml-only", "My Shop").stdout.endswith("my-shop is fine as far as YAML goes\n")
     again = run("init", "My Shop", status=1)
     assert "is there already" in again.stderr
+
+
+def test_init_writes_a_pipeline_between_two_ends(run: Run, tmp_path: Path) -> None:
+    assert "wrote shop/data/orders.csv" in run("init", "shop", "--from", "csv", "--to", "sqlite").stdout
+    assert run("validate", "--yaml-only", "shop").stdout.endswith("shop is fine as far as YAML goes\n")
+    assert "Invalid value for '--to': 'oracle' is not one of " in run("init", "--to", "oracle", status=1).stderr
+
+
+def test_init_completes_its_ends() -> None:
+    by_option = {parameter.opts[0]: parameter for parameter in commands.init.params}
+    context = click.Context(commands.init)
+
+    def completed(option: str, incomplete: str) -> list[str]:
+        return [item.value for item in by_option[option].shell_complete(context, incomplete)]
+
+    assert completed("--from", "") == ["topic", "csv", "postgres"]
+    assert completed("--to", "") == ["topic", "postgres", "sqlite", "delta", "http", "mail"]
+    assert completed("--to", "m") == ["mail"]
 
 
 def test_validate_shows_warnings_and_hints_and_fails_for_warnings_if_strict(
@@ -225,6 +245,25 @@ def test_status_of_a_run(run: Run, file: Path, directory: StateDirectory) -> Non
         (query,) = json.loads(run("status", "shop", "--format", "json").stdout)["queries"]
         assert (query["name"], query["lag_records"]) == ("big-ones", 7)
         assert "lag_records: 7" in run("status", "--format", "yaml").stdout
+
+
+def test_status_shows_sources_and_sinks(run: Run, file: Path, directory: StateDirectory) -> None:
+    (old,) = STATUS.queries
+    sources = {"events": SourceStatus(rows=10, rows_per_second=2.0, lag_records=7, lag_seconds=0.5)}
+    sinks = {"big-ones": SinkStatus(rows=9, rows_per_second=1.0, retries=4, dead_letters=2, last_error="503")}
+    directory.write_status(replace(STATUS, queries=(replace(old, sources=sources, sinks=sinks),)).to_json())
+    with directory.locked(THIS_PROCESS):
+        assert [line.split() for line in run("status").stdout.splitlines()[3:]] == [
+            [],
+            ["SOURCE", "QUERY", "ROWS/S", "ROWS", "BAD", "LAG", "LAG", "S", "LAST", "CHANGE"],
+            ["events", "big-ones", "2", "10", "-", "7", "0.5", "-"],
+            [],
+            ["SINK", "ROWS/S", "ROWS", "RETRIES", "DEAD", "LETTERS", "LAST", "ERROR"],
+            ["big-ones", "1", "9", "4", "2", "503"],
+        ]
+    killed = run("status").stdout.splitlines()[-5:]
+    assert killed[1].split() == ["events", "big-ones", "0", "10", "-", "-", "-", "-"], "no broker says the lag"
+    assert killed[4].split() == ["big-ones", "-", "9", "4", "2", "503"]
 
 
 def test_status_shows_what_a_run_waits_for(run: Run, file: Path, directory: StateDirectory) -> None:

@@ -16,7 +16,8 @@ from moldau.console.call import Call
 from moldau.console.collector.state import ClusterState, TopicState
 from moldau.console.endpoints.pipelines import list_pipelines
 from moldau.console.options import ConsoleOptions
-from moldau.pipelines.running.progress import RunStatus
+from moldau.pipelines.running.ends import SinkStatus, SourceStatus
+from moldau.pipelines.running.progress import Counted, QueryStatus, RunStatus
 from moldau.pipelines.running.state_directory import StateDirectory
 
 STARTED = "2026-11-17T08:00:00+00:00"
@@ -32,14 +33,18 @@ sinks:
 
 
 def shown(
-    folder: Path, state: ClusterState, bootstrap: str | None = None, cluster_id: str | None = None
+    folder: Path,
+    state: ClusterState,
+    bootstrap: str | None = None,
+    cluster_id: str | None = None,
+    queries: tuple[QueryStatus, ...] = (),
 ) -> dict[str, Any]:
     """The row of the pipeline in the folder, which has run once, on the console of b:9092."""
     file = folder / "shop.yaml"
     file.write_text(FILE, encoding="utf-8")
     status = RunStatus(
         pipeline="shop", mode="run", state="stopped", pid=1, host="localhost", started=STARTED, updated=STARTED,
-        file=str(file), bootstrap=bootstrap, cluster_id=cluster_id, queries=(),
+        file=str(file), bootstrap=bootstrap, cluster_id=cluster_id, queries=queries,
     )  # fmt: skip
     StateDirectory(folder / "state").write_status(status.to_json())
     access = SimpleNamespace(collector=SimpleNamespace(look=lambda: state))
@@ -89,3 +94,28 @@ def test_a_pipeline_of_another_cluster_is_shown_as_such(
 def test_before_the_brokers_are_read_no_pipeline_is_said_to_be_of_another_cluster(tmp_path: Path) -> None:
     pytest.importorskip("yaml", reason="the extra `spark` is not installed")
     assert shown(tmp_path, ClusterState(), "node-2:9092", "this")["other_cluster"] is None
+
+
+def test_sources_and_sinks_are_shown_with_their_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="the extra `spark` is not installed")
+    query = QueryStatus(
+        name="bought",
+        bad_records={"orders": Counted(100, 2)},
+        waiting="the backend takes nothing",
+        sources={"orders": SourceStatus(rows=100, rows_per_second=5.0, lag_bytes=4096, last_change_ms=1)},
+        sinks={"hook": SinkStatus(rows=90, rows_per_second=4.0, retries=3, dead_letters=1, last_error="503")},
+    )
+    row = shown(tmp_path, ClusterState(), queries=(query,))
+    assert row["queries"][0]["waiting"] == "the backend takes nothing"
+    assert row["sources"] == [
+        {
+            "name": "orders", "query": "bought", "rows_per_second": 5.0, "rows": 100, "bad_records": 2, "lag": None,
+            "lag_seconds": None, "lag_bytes": 4096, "last_change_ms": 1,
+        }
+    ]  # fmt: skip
+    assert row["sinks"] == [
+        {
+            "name": "hook", "query": "bought", "rows_per_second": 4.0, "rows": 90, "retries": 3, "dead_letters": 1,
+            "error": "503",
+        }
+    ]  # fmt: skip

@@ -15,7 +15,8 @@ from moldau.pipelines.database_changes import address_of, change_options
 from moldau.pipelines.drawing.graph import graph
 from moldau.pipelines.problems import InvalidPipeline, render
 from moldau.pipelines.reading.loading import load
-from moldau.pipelines.running.database_watch import warnings_of
+from moldau.pipelines.running.database_watch import WatchedSlot, lags_of, warnings_of
+from moldau.pipelines.running.ends import SlotLag
 from moldau.pipelines.running.failures import Kind, failure_of
 from moldau.pipelines.running.identity import of_pipeline
 from moldau.pipelines.spec import DatabaseSource, Pipeline
@@ -103,8 +104,8 @@ def test_changes_of_a_test_case(tmp_path: Path) -> None:
         staged_changes(source_with(tmp_path, SOURCE), file, tmp_path / "more")
 
 
-def state(retained: int, status: str = "reserved", safe: int | None = None) -> dict[str, tuple[str, SlotState]]:
-    return {"s": ("h/shop", SlotState("s", 0, retained, status, safe, True))}
+def state(retained: int, status: str = "reserved", safe: int | None = None) -> dict[str, WatchedSlot]:
+    return {"s": WatchedSlot("h/shop", SlotState("s", 0, retained, retained // 2, status, safe, True), "orders")}
 
 
 def test_warnings_about_slots() -> None:
@@ -120,6 +121,7 @@ def test_warnings_about_slots() -> None:
     assert line.endswith("gives up the slot after 300 MiB more (max_slot_wal_keep_size)")
     (line,) = warnings_of(state(5 << 20, "lost"), told)
     assert "has dropped what was not read yet" in line
+    assert lags_of(state(GIB)) == {"s": SlotLag("orders", GIB // 2)}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from test_run_loop import RecordingDisplay
 
 from moldau.cli.connect import CommandFailed
 from moldau.cli.pipeline.metrics import ServedDisplay
+from moldau.pipelines.running.ends import SinkStatus, SourceStatus
 from moldau.pipelines.running.metrics import STATES, collect
 from moldau.pipelines.running.progress import Counted, QueryStatus, RunStatus
 
@@ -34,6 +35,15 @@ BUSY = QueryStatus(
     state_bytes=150,
     watermark="2026-11-15T11:00:00.000Z",
     restarts=1,
+    sources={
+        "orders": SourceStatus(rows=1000, lag_records=12, lag_seconds=0.5),
+        "customers": SourceStatus(rows=5, lag_bytes=4096, last_change_ms=1_794_740_400_000, slot="s"),
+    },
+    sinks={
+        "hook": SinkStatus(rows=190, retries=6, dead_letters=2, last_error="503"),
+        "lake": SinkStatus(rows=200),
+        "other": SinkStatus(),
+    },
 )
 NEW = QueryStatus(name="new", watermark="1970-01-01T00:00:00.000Z")
 
@@ -86,6 +96,17 @@ def test_every_known_number_of_a_query_is_a_series() -> None:
         ("watermark_timestamp_seconds", name, ""): 1_794_740_400,
         ("batch_phase_seconds_total", name, "addBatch"): 5,
         ("batch_phase_seconds_total", name, "walCommit"): 0.25,
+        ("query_waiting", name, ""): 0,
+        ("source_rows_total", name, "orders"): 1000,
+        ("source_lag_records", name, "orders"): 12,
+        ("source_lag_seconds", name, "orders"): 0.5,
+        ("source_rows_total", name, "customers"): 5,
+        ("source_lag_bytes", name, "customers"): 4096,
+        ("source_last_change_timestamp_seconds", name, "customers"): 1_794_740_400,
+        ("sink_rows_total", name, "hook"): 190,
+        ("sink_retries_total", name, "hook"): 6,
+        ("sink_dead_letters_total", name, "hook"): 2,
+        ("sink_rows_total", name, "lake"): 200,
         ("parsed_records_total", name, "orders"): 1000,
         ("bad_records_total", name, "orders"): 7,
     }
@@ -93,7 +114,9 @@ def test_every_known_number_of_a_query_is_a_series() -> None:
 
 def test_an_unknown_number_has_no_series() -> None:
     names = {metric for metric, query, _ in samples(BUSY, NEW) if query == "new"}
-    assert names == {"query_state", "rows_in_total", "rows_late_total", "batches_total", "restarts_total"}
+    assert names == {
+        "query_state", "query_waiting", "rows_in_total", "rows_late_total", "batches_total", "restarts_total",
+    }  # fmt: skip
 
 
 def test_phases_are_summed_over_the_batches_that_ran() -> None:

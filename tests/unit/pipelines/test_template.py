@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.reading.loading import load
 from moldau.pipelines.spec import TopicSource
 from moldau.pipelines.template import template_files, write_template
+from moldau.pipelines.template_flows import SINKS, SOURCES
+
+LINES_MAX = 40
 
 
 def test_the_template_loads(tmp_path: Path) -> None:
@@ -65,3 +69,24 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
         write_template(tmp_path, "shop")
     assert (tmp_path / "pipeline.yaml").read_text() == "mine"
     assert list(tmp_path.iterdir()) == [tmp_path / "pipeline.yaml"]
+
+
+@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_source_goes_with_every_sink(tmp_path: Path, source: str, sink: str) -> None:
+    path = write_template(tmp_path / "shop", "shop", source, sink)[0]
+    lines = path.read_text().splitlines()
+    assert len(lines) <= LINES_MAX
+    assert max(map(len, lines)) <= 120
+    assert not re.search(r"@[A-Z]+@", "".join(lines)), "a part is missing"
+    pipeline = load(path)
+    (case,) = find_cases(path)
+    assert set(case.inputs) == set(pipeline.sources) == {"orders"}
+    assert set(case.expected) == {"totals"} == {each.name for each in pipeline.sinks}
+    assert sum("change:" in line for line in lines) >= 5
+
+
+def test_the_end_that_is_not_given_is_a_topic() -> None:
+    assert template_files("shop", source="csv") == template_files("shop", "csv", "topic")
+    assert template_files("shop", sink="mail") == template_files("shop", "topic", "mail")
+    assert template_files("shop") != template_files("shop", "topic", "topic")

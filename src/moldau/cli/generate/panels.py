@@ -9,6 +9,7 @@ TOPICS: Final = f'{NODES},topic=~"$topic"'
 GROUPS: Final = f'{NODES},consumergroup=~"$group"'
 PIPELINES: Final = 'pipeline=~"$pipeline"'
 """Runs of pipelines are no nodes: they have a scrape job of their own, and names that nothing else has."""
+SOURCE_LEGEND: Final = "{{pipeline}} {{source}}"
 QUERY_LEGEND: Final = "{{pipeline}} {{query}}"
 
 
@@ -66,6 +67,12 @@ def _of_queries(title: str, metric: str, unit: str = "short", description: str =
     """A line for each query of a pipeline."""
     expression = f"max by (pipeline, query) (moldau_pipeline_{metric}{{{PIPELINES}}})"
     return Chart(title, (Query(expression, QUERY_LEGEND),), unit, description)
+
+
+def _of_sources(title: str, metric: str, unit: str = "short", description: str = "") -> Chart:
+    """A line for each source of a pipeline."""
+    expression = f"max by (pipeline, source) (moldau_pipeline_source_{metric}{{{PIPELINES}}})"
+    return Chart(title, (Query(expression, SOURCE_LEGEND),), unit, description)
 
 
 ROWS: Final = (
@@ -234,7 +241,48 @@ ROWS: Final = (
                     Query(_rate("moldau_pipeline_rows_out_total", "pipeline, query", PIPELINES), f"out {QUERY_LEGEND}"),
                 ),
                 "cps",
-                "Rows out are known of sinks that count them.",
+                "Rows out are those that were passed to the sinks.",
+            ),
+            Chart(
+                "Rows by source and sink",
+                (
+                    Query(_rate("moldau_pipeline_source_rows_total", "pipeline, source", PIPELINES), "from {{source}}"),
+                    Query(_rate("moldau_pipeline_sink_rows_total", "pipeline, sink", PIPELINES), "to {{sink}}"),
+                ),
+                "cps",
+                "Two queries that read a source are counted both. Of a backend, the rows that it took.",
+            ),
+            Chart(
+                "What backends do not take",
+                (
+                    Query(_rate("moldau_pipeline_sink_retries_total", "pipeline, sink", PIPELINES), "retries {{sink}}"),
+                    Query(
+                        _rate("moldau_pipeline_sink_dead_letters_total", "pipeline, sink", PIPELINES),
+                        "dead letters {{sink}}",
+                    ),
+                    Query(
+                        f"max by (pipeline, query) (moldau_pipeline_query_waiting{{{PIPELINES}}})", "{{query}} waits"
+                    ),
+                ),
+                "short",
+                "Retries and dead letters a second; 1 while the backend of a query takes nothing.",
+            ),
+            _of_sources("Lag of sources in seconds", "lag_seconds", "s"),
+            _of_sources("Lag of sources in records", "lag_records"),
+            _of_sources(
+                "Lag of databases", "lag_bytes", "bytes", "Of the log, between the position of the slot and its end."
+            ),
+            Chart(
+                "Since the last change of a database",
+                (
+                    Query(
+                        "time() - max by (pipeline, source)"
+                        f" (moldau_pipeline_source_last_change_timestamp_seconds{{{PIPELINES}}})",
+                        SOURCE_LEGEND,
+                    ),
+                ),
+                "s",
+                "The commit of the last change that was read. It grows while nothing changes.",
             ),
             _of_queries("Lag of queries in seconds", "lag_seconds", "s"),
             _of_queries("Lag of queries in records", "lag_records"),

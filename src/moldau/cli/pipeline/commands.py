@@ -24,6 +24,7 @@ from moldau.cli.pipeline.run import run
 from moldau.cli.pipeline.session import Session, ask_dev, phases, quiet_log
 from moldau.cli.pipeline.status import list_pipelines, status, stop
 from moldau.cli.pipeline.test import test
+from moldau.pipelines.template_flows import SINKS, SOURCES
 
 if TYPE_CHECKING:
     from moldau.pipelines.problems import Problem
@@ -39,7 +40,7 @@ def pipeline() -> None:
     """Data pipelines on Spark: topics in, SQL, topics and lake tables out.
 
     \b
-    moldau pipeline init shop                     a commented pipeline to begin with
+    moldau pipeline init shop                     a commented pipeline to begin with (--from, --to)
     moldau pipeline dev shop/pipeline.yaml        at each save: mistakes, rows of each step, test cases
     moldau pipeline validate shop/pipeline.yaml   every mistake, with line and word
     moldau pipeline run shop/pipeline.yaml        run it until Ctrl-C
@@ -151,17 +152,22 @@ def _check_on_own_session(chosen: Chosen, on_phase: Callable[[str], None]) -> li
 
 @pipeline.command(short_help="Write a commented pipeline to begin with.")
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path))
-def init(folder: Path) -> None:
+@click.option("--from", "source", type=click.Choice(SOURCES), help="Read from there. Default with --to: topic.")
+@click.option("--to", "sink", type=click.Choice(SINKS), help="Write to there. Default with --from: topic.")
+def init(folder: Path, source: str | None, sink: str | None) -> None:
     """Write a small working pipeline with explanatory comments, and a test of it. Nothing is overwritten.
+
+    With --from and --to it is a short one that says what to change; without them it shows most of what there is.
 
     \b
     moldau pipeline init shop
+    moldau pipeline init shop --from postgres --to delta
     moldau pipeline test shop/pipeline.yaml
     """
     from moldau.pipelines.template import write_template
 
     name = re.sub(r"[^a-z0-9]+", "-", folder.absolute().name.lower()).strip("-") or "pipeline"
-    for path in write_template(folder, name):
+    for path in write_template(folder, name, source, sink):
         click.echo(f"wrote {path}")
     click.echo(f"next: moldau pipeline test {shlex.quote(str(folder / DEFAULT_FILE))}")
 

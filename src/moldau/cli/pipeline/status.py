@@ -17,7 +17,7 @@ from moldau.cli.output import Table, format_option, show
 from moldau.cli.pipeline.files import SUFFIXES, Chosen, complete_files, state_option
 
 if TYPE_CHECKING:
-    from moldau.pipelines.running.progress import RunStatus
+    from moldau.pipelines.running.progress import Offsets, RunStatus
     from moldau.pipelines.running.state_directory import StateDirectory
     from moldau.pipelines.spec import Pipeline
 
@@ -40,7 +40,8 @@ target_argument = click.argument(
 @format_option
 @state_option
 def status(target: str, watch: bool, output_format: str, state: Path | None) -> None:
-    """Show what a run of a pipeline is doing, from any terminal: rows per second, lag, state, errors.
+    """Show what a run of a pipeline is doing, from any terminal: rows per second, lag, state, errors, of each
+    query, source and sink.
 
     If none is running, it shows how the last one ended.
 
@@ -124,6 +125,7 @@ def _current(directory: StateDirectory) -> RunStatus:
 def _killed(current: RunStatus, directory: StateDirectory) -> RunStatus:
     """Return the status of a run that was killed: its positions are those of the checkpoints, which went on after the
     last status was written."""
+    from moldau.pipelines.running.ends import stopped_sinks, stopped_sources
     from moldau.pipelines.running.launching import waiting_query
 
     died = f"process {current.pid} on {current.host} was killed or crashed; `moldau pipeline run` continues its work"
@@ -131,7 +133,7 @@ def _killed(current: RunStatus, directory: StateDirectory) -> RunStatus:
     for query in current.queries:
         position = waiting_query(directory, query.name).status.position or query.position
         stopped = replace(query, state="stopped", position=position, rows_in_per_second=0.0, rows_out_per_second=None)
-        queries.append(stopped)
+        queries.append(replace(stopped, sources=stopped_sources(query.sources), sinks=stopped_sinks(query.sinks)))
     return replace(current, state="failed", message=died, queries=tuple(queries))
 
 
@@ -178,10 +180,28 @@ def _with_current_lag(current: RunStatus) -> RunStatus:
     pipeline = _pipeline_of(current, connects=True)
     ends = ends_now(pipeline, partitions) if partitions and pipeline else None
     queries = tuple(
-        replace(query, lag_records=behind(position, ends), lag_seconds=None)
+        replace(
+            query,
+            lag_records=behind(position, ends),
+            lag_seconds=None,
+            sources={
+                name: replace(source, lag_records=behind(_of_source(position, pipeline, name), ends), lag_seconds=None)
+                for name, source in query.sources.items()
+            },
+        )
         for query, position in zip(current.queries, positions, strict=True)
     )
     return replace(current, queries=queries)
+
+
+def _of_source(position: Offsets, pipeline: Pipeline | None, name: str) -> Offsets:
+    """Return the part of a position that is about the topics of a source."""
+    from moldau.pipelines.spec import TopicSource
+
+    source = pipeline.sources.get(name) if pipeline else None
+    if not isinstance(source, TopicSource):
+        return {}
+    return {partition: offset for partition, offset in position.items() if source.reads(partition.topic)}
 
 
 def _with_slots(current: RunStatus, directory: StateDirectory) -> RunStatus:
@@ -191,9 +211,21 @@ def _with_slots(current: RunStatus, directory: StateDirectory) -> RunStatus:
     pipeline = _pipeline_of(current, connects=True)
     if pipeline is None or not any(database_sources(pipeline)):
         return current
-    from moldau.pipelines.running.database_watch import waiting_lines
+    from moldau.pipelines.running.database_watch import slot_states, waiting_lines
 
-    lines = waiting_lines(pipeline, directory.path)
+    slots = slot_states(pipeline, directory.path)
+    lines = waiting_lines(slots)
+    behind = {slot: watched.state.behind_bytes for slot, watched in slots.items()}
+    queries = tuple(
+        replace(
+            query,
+            sources={
+                name: replace(source, lag_bytes=behind.get(source.slot or "")) for name, source in query.sources.items()
+            },
+        )
+        for query in current.queries
+    )
+    current = replace(current, queries=queries)
     told = (current.message or "").split("\n")  # the end of the run said it, with the sizes of that time
     message = "\n".join(line for line in told if " keeps its log for slot " not in line) or None
     return _with_note(replace(current, message=message), "\n".join(lines)) if lines else current

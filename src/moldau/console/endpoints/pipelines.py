@@ -71,8 +71,11 @@ def _rows(folder: Path, here: _Here) -> Iterator[dict[str, Any]]:
                 yield _row(directory.path.name, content, is_alive, here)
 
 
+_NOTHING: Final[dict[str, Any]] = {"queries": [], "sources": [], "sinks": [], "graph": None, "dead_letters": []}
+
+
 def _broken(name: str, error: str) -> dict[str, Any]:
-    return {"name": name, "state": "unknown", "error": error, "queries": [], "graph": None, "dead_letters": []}
+    return {"name": name, "state": "unknown", "error": error, **_NOTHING}
 
 
 def _row(name: str, content: dict[str, Any], is_alive: bool, here: _Here) -> dict[str, Any]:
@@ -120,14 +123,51 @@ def _row(name: str, content: dict[str, Any], is_alive: bool, here: _Here) -> dic
                 "bad_records": sum(counted.bad for counted in query.bad_records.values()),
                 "rates": list(query.rates),
                 "error": query.last_error,
+                "waiting": query.waiting,
             }
             for query in run.queries
         ],
+        "sources": _sources(run),
+        "sinks": _sinks(run),
         "graph": graph,
         "dead_letters": dead_letters,
         "error": f"process {run.pid} on {run.host} was killed or crashed" if is_dead else run.message,
         "note": run.note,
     }
+
+
+def _sources(run: RunStatus) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "query": query.name,
+            "rows_per_second": source.rows_per_second,
+            "rows": source.rows,
+            "bad_records": query.bad_records[name].bad if name in query.bad_records else None,
+            "lag": source.lag_records,
+            "lag_seconds": source.lag_seconds,
+            "lag_bytes": source.lag_bytes,
+            "last_change_ms": source.last_change_ms,
+        }
+        for query in run.queries
+        for name, source in query.sources.items()
+    ]
+
+
+def _sinks(run: RunStatus) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "query": query.name,
+            "rows_per_second": sink.rows_per_second,
+            "rows": sink.rows,
+            "retries": sink.retries,
+            "dead_letters": sink.dead_letters,
+            "error": sink.last_error or query.last_error,
+        }
+        for query in run.queries
+        for name, sink in query.sinks.items()
+    ]
 
 
 def _graph(

@@ -68,6 +68,8 @@ class SlotState:
     confirmed: int
     retained_bytes: int
     """Of the database's log, which it keeps for the slot."""
+    behind_bytes: int
+    """Of the database's log, between the position of the slot and its end."""
     wal_status: str
     safe_bytes: int | None
     """How much more log may be written until the slot is lost; None without a limit."""
@@ -264,14 +266,23 @@ def slot_state(connection: psycopg.Connection[Any], address: Address, slot: str)
     with translated(address):
         found = connection.execute(
             "SELECT slot_name, confirmed_flush_lsn, pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(),"
-            " restart_lsn)::bigint, wal_status, safe_wal_size, active"
+            " restart_lsn)::bigint, pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(),"
+            " confirmed_flush_lsn)::bigint, wal_status, safe_wal_size, active"
             " FROM pg_catalog.pg_replication_slots WHERE slot_name = %s",
             (slot,),
         ).fetchone()
     if found is None:
         return None
-    name, confirmed, retained, wal_status, safe, active = found
-    return SlotState(name, parse_lsn(confirmed or "0/0"), int(retained or 0), wal_status or "lost", safe, active)
+    name, confirmed, retained, behind, wal_status, safe, active = found
+    return SlotState(
+        name,
+        parse_lsn(confirmed or "0/0"),
+        int(retained or 0),
+        max(0, int(behind or 0)),
+        wal_status or "lost",
+        safe,
+        active,
+    )
 
 
 def check_slot(connection: psycopg.Connection[Any], address: Address, slot: str) -> SlotState:

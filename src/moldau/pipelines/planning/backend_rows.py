@@ -11,9 +11,10 @@ existing writer of topics writes them.
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,8 +26,8 @@ from pyspark.sql import functions as F
 from moldau.backends.delivery import Delivery
 from moldau.backends.interface import Backend, Row
 from moldau.backends.policy import Outage, Traffic
-from moldau.backends.progress_files import Delivered, batch_name, digest_of, note_waiting
-from moldau.backends.sending import BackendGivenUp, Dead, Sending
+from moldau.backends.progress_files import Delivered, Tally, batch_name, digest_of, note_tally, note_waiting, tally_of
+from moldau.backends.sending import BackendGivenUp, Dead, Sending, one_line
 from moldau.client.secret_properties import masked
 from moldau.pipelines.planning.record_values import HEADERS_TYPE, row_value
 
@@ -38,6 +39,7 @@ HEADER: Final = "header:"
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 DEAD_LETTER_SCHEMA: Final = f"key binary, value binary, headers {HEADERS_TYPE}"
 DEAD_LETTERS_AT_ONCE: Final = 500
+TALLY_EVERY_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -103,17 +105,28 @@ class Delivering:
         task = 0 if context is None else context.partitionId()
         delivered = Delivered(batch.state, batch.name, task)
         source = _Rows(batch, task, delivered.before())
-        waiting = _Waiting(batch.state, task, self.secrets)
+        waiting, tally = _Waiting(batch.state, task, self.secrets), _Tally(batch.state, task, self.secrets)
+
+        def note_delivered(rows: Sequence[Row]) -> None:
+            delivered.add(row.digest for row in rows if isinstance(row, SentRow))
+            tally.add(Tally(delivered=len(rows)))
+
+        def note_outage(outage: Outage | None) -> None:
+            waiting.note(outage)
+            tally.note()
+
         sending = Sending(
             self.make,
             self.delivery,
             Traffic(self.delivery.limits(), random.random),
-            on_delivered=lambda rows: delivered.add(row.digest for row in rows if isinstance(row, SentRow)),
-            on_outage=waiting.note,
+            on_delivered=note_delivered,
+            on_outage=note_outage,
+            on_retries=lambda rows, error: tally.add(Tally(retries=rows), one_line(error)),
         )
         letters: list[dict[str, Any]] = []
         try:
             for dead in sending.send(source.rows(record_batches)):
+                tally.add(Tally(dead_letters=1), dead.reason)
                 letters += self._letters(dead)
                 if len(letters) >= DEAD_LETTERS_AT_ONCE:
                     yield _record_batch(letters)
@@ -124,6 +137,7 @@ class Delivering:
         finally:
             delivered.close()
             waiting.note(None)
+            tally.note()
 
     def _letters(self, dead: Dead) -> list[dict[str, Any]]:
         assert isinstance(dead.row, SentRow), "only such rows are sent"
@@ -188,6 +202,29 @@ class _Waiting:
         elif self._is_noted:
             note_waiting(self._state, self._task, None)
             self._is_noted = False
+
+
+class _Tally:
+    """Notes in a file what becomes of rows, about once a second."""
+
+    def __init__(self, state: Path, task: int, secrets: frozenset[str]) -> None:
+        self._state, self._task, self._secrets = state, task, secrets
+        self._sum, self._noted_s, self._lock = tally_of(state, task), time.monotonic(), threading.Lock()
+
+    def add(self, more: Tally, error: str | None = None) -> None:
+        if error is not None:
+            at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            more = replace(more, last_error=masked(error, self._secrets), last_error_at=at)
+        with self._lock:
+            self._sum = self._sum.plus(more)
+            is_due = time.monotonic() - self._noted_s >= TALLY_EVERY_S
+        if is_due:
+            self.note()
+
+    def note(self) -> None:
+        with self._lock:
+            self._noted_s = time.monotonic()
+            note_tally(self._state, self._task, self._sum)
 
 
 def _record_batch(letters: list[dict[str, Any]]) -> pa.RecordBatch:

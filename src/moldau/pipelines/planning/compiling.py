@@ -161,7 +161,7 @@ class _Compilation:
             if isinstance(source, TopicSource):
                 self._add_topic(source, path)
             elif isinstance(source, DatabaseSource):
-                self._add_view(source, self._database_changes(source), path)
+                self._add_view(source, sources.counted(self._database_changes(source), source.name), path)
             else:
                 self._add_view(source, self._static_or_watched(source, path), path)
 
@@ -169,7 +169,8 @@ class _Compilation:
         if isinstance(source, BackendSource):
             schema = self._read_schema(source, path, ddl_schema)
             try:
-                return backend_rows(self.session, self._pipeline, source, schema, self._mode, reload=self._reload_steps)
+                rows = backend_rows(self.session, self._pipeline, source, schema, self._mode, reload=self._reload_steps)
+                return sources.counted(rows, source.name)
             except python_steps.PythonStepError as error:
                 raise InvalidSetting(f"{path}.backend", str(error)) from error
         if isinstance(source, FileSource) and (source.schema is not None or source.schema_file is not None):

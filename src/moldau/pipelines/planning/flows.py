@@ -22,6 +22,7 @@ from moldau.databases import writing
 from moldau.databases.batches import Batch
 from moldau.databases.destinations import Destination
 from moldau.databases.rows import FileRows
+from moldau.pipelines.queries import WRITTEN
 from moldau.pipelines.spec import Place
 from moldau.spark.arrow_files import arrow_files
 from moldau.spark.lake import BatchTag, upsert
@@ -230,8 +231,9 @@ class SharedTarget:
 
 
 def write_batches(target: Target, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-    """Return a writer that writes each micro-batch with one call of `target.write`."""
-    return frame.writeStream.outputMode(mode).foreachBatch(
+    """Return a writer that writes each micro-batch with one call of `target.write`, and counts its rows."""
+    counted = frame.observe(WRITTEN, F.count(F.lit(1)).alias("rows"))
+    return counted.writeStream.outputMode(mode).foreachBatch(
         lambda batch, batch_id: target.write(batch, _tag(batch, batch_id), state)
     )
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructField, StructType
 from moldau.pipelines.planning import csv_files
 from moldau.pipelines.planning.formats import Parsed
 from moldau.pipelines.planning.record_schemas import read_ddl
+from moldau.pipelines.queries import READ
 from moldau.pipelines.spec import (
     FileSource,
     Offsets,
@@ -200,6 +201,15 @@ def _metadata(name: str, source: TopicSource) -> Column:
 
 
 # --- files and tables -----------------------------------------------------------------------------------------------
+
+
+def counted(frame: DataFrame, name: str) -> DataFrame:
+    """Return the rows of a stream, and report their number in the progress of the query; of changes of a database also
+    when the last one was committed. Not for files: Spark would no longer skip what a filter leaves out."""
+    if not frame.isStreaming:
+        return frame
+    last_change_ms = F.max("_ts_ms") if "_ts_ms" in frame.columns else F.lit(None).cast("bigint")
+    return frame.observe(f"{name}{READ}", F.count(F.lit(1)).alias("rows"), last_change_ms.alias("last_change_ms"))
 
 
 def static_or_watched(session: SparkSession, source: FileSource | TableSource, mode: Mode) -> DataFrame:

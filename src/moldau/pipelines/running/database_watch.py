@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from moldau.base.errors import StorageFault
 from moldau.databases.changes.errors import ChangesError
@@ -26,9 +26,11 @@ from moldau.pipelines.database_changes import (
     table_of,
 )
 from moldau.pipelines.problems import Problem
+from moldau.pipelines.running.display import bytes_text
+from moldau.pipelines.running.ends import SlotLag
 from moldau.pipelines.spec import DatabaseSource, Pipeline
 
-LOOK_EVERY_S: Final = 10.0
+LOOK_EVERY_S: Final = 5.0
 STATUS_TIMEOUT_S: Final = 3
 MUCH_BYTES: Final = 1 << 30
 """So much retained log is worth a warning; the next is at twice as much."""
@@ -82,9 +84,17 @@ def why_unreadable(pipeline: Pipeline, source: DatabaseSource) -> list[Problem]:
     return []
 
 
-def slot_states(pipeline: Pipeline, state: Path) -> dict[str, tuple[str, SlotState]]:
-    """Return the slots of the pipeline with the place of their database, as far as the databases answer."""
-    found: dict[str, tuple[str, SlotState]] = {}
+class WatchedSlot(NamedTuple):
+    """A slot, the place of its database, and the source that it is for."""
+
+    place: str
+    state: SlotState
+    source: str
+
+
+def slot_states(pipeline: Pipeline, state: Path) -> dict[str, WatchedSlot]:
+    """Return the slots of the pipeline by name, as far as the databases answer."""
+    found: dict[str, WatchedSlot] = {}
     for source in _logged(pipeline):
         address, slots = address_of(source), slots_of(files_of(source, state))
         if not slots:
@@ -93,24 +103,28 @@ def slot_states(pipeline: Pipeline, state: Path) -> dict[str, tuple[str, SlotSta
             with closing(connect(address, "moldau status", STATUS_TIMEOUT_S)) as connection:
                 for files in slots:
                     if (one := slot_state(connection, address, files.slot)) is not None:
-                        found[files.slot] = (address.shown, one)
+                        found[files.slot] = WatchedSlot(address.shown, one, source.name)
         except (ChangesError, ConnectionError):
             continue  # the query itself says that it cannot connect
     return found
 
 
-def waiting_lines(pipeline: Pipeline, state: Path) -> list[str]:
+def waiting_lines(states: Mapping[str, WatchedSlot]) -> list[str]:
     """Return a line for each slot for which the database keeps its log while the pipeline does not run."""
     return [
         WAITING_TEXT.format(place=place, slot=slot, kept=bytes_text(one.retained_bytes))
-        for slot, (place, one) in slot_states(pipeline, state).items()
+        for slot, (place, one, _) in states.items()
     ]
 
 
-def warnings_of(states: Mapping[str, tuple[str, SlotState]], told: dict[str, int]) -> Iterator[str]:
+def lags_of(states: Mapping[str, WatchedSlot]) -> dict[str, SlotLag]:
+    return {slot: SlotLag(watched.source, watched.state.behind_bytes) for slot, watched in states.items()}
+
+
+def warnings_of(states: Mapping[str, WatchedSlot], told: dict[str, int]) -> Iterator[str]:
     """Yield a warning for each slot that endangers the database or itself. `told` notes what has been said: retained
     bytes by slot."""
-    for slot, (place, one) in states.items():
+    for slot, (place, one, _) in states.items():
         is_running_out = one.wal_status in ("unreserved", "lost") or (
             one.safe_bytes is not None and one.safe_bytes < LITTLE_LEFT_BYTES
         )
@@ -130,14 +144,6 @@ def warnings_of(states: Mapping[str, tuple[str, SlotState]], told: dict[str, int
             yield f"{text}, which its disk must hold: the query is behind"
 
 
-def bytes_text(count: int) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:,} {unit}"
-        count = (count + 512) // 1024
-    raise AssertionError("the loop ends with GiB")
-
-
 class DatabaseWatch:
     """Looks at the slots in a thread, as a database may take long to answer."""
 
@@ -145,6 +151,7 @@ class DatabaseWatch:
         self._pipeline, self._state = pipeline, state
         self._told: dict[str, int] = {}
         self._warnings: list[str] = []
+        self._states: Mapping[str, WatchedSlot] = {}
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="replication slots", daemon=True)
 
@@ -160,9 +167,18 @@ class DatabaseWatch:
         new, self._warnings = self._warnings, []
         return new
 
+    def lags(self) -> Mapping[str, SlotLag]:
+        return lags_of(self._states)
+
     def final_lines(self) -> list[str]:
-        return waiting_lines(self._pipeline, self._state)
+        self._is_over.set()
+        self._states = slot_states(self._pipeline, self._state)
+        return waiting_lines(self._states)
 
     def _run(self) -> None:
-        while not self._is_over.wait(LOOK_EVERY_S):
-            self._warnings = [*self._warnings, *warnings_of(slot_states(self._pipeline, self._state), self._told)]
+        while not self._is_over.is_set():
+            states = slot_states(self._pipeline, self._state)
+            self._warnings = [*self._warnings, *warnings_of(states, self._told)]
+            if not self._is_over.is_set():
+                self._states = states
+            self._is_over.wait(LOOK_EVERY_S)

@@ -6,7 +6,7 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Final, Protocol, TextIO
@@ -39,6 +39,9 @@ RATES: Final = ""
 LEFT_ALIGNED: Final = frozenset({"QUERY", "STATE", "WATERMARK", RATES})
 FIRST_TO_GO: Final = (RATES, "WATERMARK", "STATE ROWS", "OUT/S", "BATCH MS", "RESTARTS", "LAG S")
 SUMMARY_COLUMNS: Final = ("QUERY", "STATE", "ROWS IN", "ROWS OUT", "LAG", "LAST BATCH", "STATE ROWS", "RESTARTS")
+SOURCE_COLUMNS: Final = ("SOURCE", "QUERY", "ROWS/S", "ROWS", "BAD", "LAG", "LAG S", "LAST CHANGE")
+SINK_COLUMNS: Final = ("SINK", "ROWS/S", "ROWS", "RETRIES", "DEAD LETTERS", "LAST ERROR")
+LEFT_ALIGNED_ENDS: Final = frozenset({"SOURCE", "QUERY", "SINK", "LAST ERROR"})
 DOTS: Final = {
     "starting": ("○", "yellow"),
     "running": ("●", "green"),
@@ -65,6 +68,14 @@ def number(value: float | None) -> str:
 def count(value: int | None) -> str:
     """Return an exact number for people: 110,000."""
     return "-" if value is None else f"{value:,}"
+
+
+def bytes_text(count: int) -> str:
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:,} {unit}"
+        count = (count + 512) // 1024
+    raise AssertionError("the loop ends with GiB")
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -108,6 +119,51 @@ def summary_cells(query: QueryStatus, mode: str) -> tuple[str, ...]:
     )
 
 
+def source_rows(status: RunStatus) -> list[tuple[str, ...]]:
+    """Return the cells for SOURCE_COLUMNS of each stream that each query reads."""
+    return [
+        (
+            name,
+            query.name,
+            number(source.rows_per_second),
+            count(source.rows),
+            count(query.bad_records[name].bad) if name in query.bad_records else "-",
+            count(source.lag_records) if source.lag_bytes is None else f"{bytes_text(source.lag_bytes)} of the log",
+            number(source.lag_seconds),
+            _age(source.last_change_ms, status.updated),
+        )
+        for query in status.queries
+        for name, source in query.sources.items()
+    ]
+
+
+def sink_rows(status: RunStatus) -> list[tuple[str, ...]]:
+    """Return the cells for SINK_COLUMNS of each sink. The error is that of its backend, or else that of its query."""
+    return [
+        (
+            name,
+            number(sink.rows_per_second),
+            count(sink.rows),
+            count(sink.retries),
+            count(sink.dead_letters),
+            sink.last_error or query.last_error or "-",
+        )
+        for query in status.queries
+        for name, sink in query.sinks.items()
+    ]
+
+
+def _age(time_ms: int | None, now: str) -> str:
+    """Return how long ago something was, for people: 3 s ago, 5 min ago."""
+    if time_ms is None:
+        return "-"
+    seconds = max(0, round(datetime.fromisoformat(now).timestamp() - time_ms / 1000))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:,} {unit} ago"
+    return f"{seconds} s ago"
+
+
 def readable_timestamp(timestamp: str | None) -> str:
     """Return a timestamp for people; "-" for none, and for 1970, with which Spark's watermarks start."""
     if timestamp is None or timestamp.startswith("1970-01-01T00:00:00"):
@@ -130,7 +186,7 @@ def table(status: RunStatus, width: int) -> RenderableType:
         by_column = dict(zip((*COLUMNS, RATES), row, strict=True))
         styled = {"STATE": Text(f"{dot} {query.state}", style=colour), RATES: Text(by_column[RATES], style="cyan")}
         drawn.add_row(*(styled.get(column, by_column[column]) for column in shown))
-    return Group(_title(status), drawn, *_lines_below(status))
+    return Group(_title(status), drawn, *_ends(status), *_lines_below(status))
 
 
 def _fit_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:
@@ -155,14 +211,37 @@ def summary(status: RunStatus) -> RenderableType:
         dot, colour = DOTS[query.state]
         name, state, *rest = summary_cells(query, status.mode)
         drawn.add_row(name, Text(f"{dot} {state}", style=colour), *rest)
-    return Group(_title(status), drawn, *_lines_below(status))
+    return Group(_title(status), drawn, *_ends(status), *_lines_below(status))
+
+
+def _ends(status: RunStatus) -> Iterator[RenderableType]:
+    """Yield the tables of sources and sinks."""
+    for columns, rows in _tables_of_ends(status):
+        drawn = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            is_left = column in LEFT_ALIGNED_ENDS
+            drawn.add_column(column, justify="left" if is_left else "right", no_wrap=True, overflow="ellipsis")
+        for row in rows:
+            drawn.add_row(*map(Text, row))
+        yield Text()
+        yield drawn
+
+
+def _tables_of_ends(status: RunStatus) -> Iterator[tuple[Sequence[str], Sequence[tuple[str, ...]]]]:
+    tables = (SOURCE_COLUMNS, source_rows(status)), (SINK_COLUMNS, sink_rows(status))
+    return ((columns, rows) for columns, rows in tables if rows)
 
 
 def plain_table(status: RunStatus) -> list[str]:
-    """Return the table of all queries as text: rates of a run that is going on, totals of one that is over."""
+    """Return the table of all queries as text: rates of a run that is going on, totals of one that is over; below it
+    those of sources and sinks."""
     if status.is_over:
-        return plain_rows(SUMMARY_COLUMNS, [summary_cells(query, status.mode) for query in status.queries])
-    return plain_rows(COLUMNS, [cells(query) for query in status.queries])
+        lines = plain_rows(SUMMARY_COLUMNS, [summary_cells(query, status.mode) for query in status.queries])
+    else:
+        lines = plain_rows(COLUMNS, [cells(query) for query in status.queries])
+    for columns, rows in _tables_of_ends(status):
+        lines += ["", *plain_rows(columns, rows, LEFT_ALIGNED_ENDS)]
+    return lines
 
 
 def plain_rows(

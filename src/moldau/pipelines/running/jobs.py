@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from moldau.backends.progress_files import forget_waiting, read_waiting
+from moldau.backends.progress_files import Tally, forget_tallies, forget_waiting, read_tally, read_waiting
 from moldau.pipelines.planning.compiling import Compiled, Flow, Mode, start, write_batch
 from moldau.pipelines.planning.sql_errors import SPARK_ERRORS
 from moldau.pipelines.problems import PipelineError
+from moldau.pipelines.queries import sinks_of
 from moldau.pipelines.running.progress import Offsets
 from moldau.pipelines.running.run import Job, Query, utc_now
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
@@ -48,7 +49,15 @@ def jobs(compile_flows: Compile, directory: StateDirectory, mode: Mode, only: Co
 
     streams = [Stream(flow, compile_flows, directory, until_caught_up) for flow in flows]
     return [
-        Job(stream.name, stream.start, has_submitted, stream.discard_plan, stream.position, stream.waiting)
+        Job(
+            stream.name,
+            stream.start,
+            has_submitted,
+            stream.discard_plan,
+            stream.position,
+            stream.waiting,
+            stream.tallies,
+        )
         for stream in streams
     ]
 
@@ -78,6 +87,7 @@ class Stream:
         self._flow, self._is_stale = flow, False
         self._compile_flows, self._until_caught_up = compile_flows, until_caught_up
         self._checkpoint = directory.checkpoint(flow.name)
+        forget_tallies(self._states())
 
     def start(self) -> Query:
         if self._is_stale:
@@ -95,6 +105,12 @@ class Stream:
 
     def waiting(self) -> str | None:
         return read_waiting(self._states())
+
+    def tallies(self) -> Mapping[str, Tally]:
+        """Return what the tasks noted, by sink."""
+        names = sinks_of(self.name)
+        states = {name: self._checkpoint / "sinks" / name if len(names) > 1 else self._checkpoint for name in names}
+        return {name: tally for name, state in states.items() if (tally := read_tally(state)) is not None}
 
     def _states(self) -> list[Path]:
         """Return where its tasks may note that they wait: its own directory, and those of sinks that share it."""

@@ -23,6 +23,7 @@ from moldau.pipelines.running import identity, topics
 from moldau.pipelines.running.bad_records import BadRecords, Fate, fate_in_run, rules
 from moldau.pipelines.running.broker_watch import BrokerWatch
 from moldau.pipelines.running.display import Display
+from moldau.pipelines.running.ends import Ends
 from moldau.pipelines.running.fresh_start import (
     Decide,
     FreshStart,
@@ -37,7 +38,7 @@ from moldau.pipelines.running.run import Broker, Job, NoBroker, NoSlots, Run, Sl
 from moldau.pipelines.running.spark_checkpoint import SparkCheckpoint
 from moldau.pipelines.running.state_directory import Holder, StateDirectory, StateRefused
 from moldau.pipelines.running.stop_request import Stop
-from moldau.pipelines.spec import Pipeline
+from moldau.pipelines.spec import FileSource, Pipeline, TopicSource
 from moldau.spark.offsets import to_json
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ def launch(
         run.pulse = lambda: _tasks_done(spark)
         run.masked = pipeline.masked
         run.bad_records = bad_records
+        run.ends_of = lambda name: _ends(pipeline, name, chosen[name])
         if not is_batch:
             run.left_out = [waiting_query(directory, name) for name in queries if name not in chosen]
         slots, broker = _slots(pipeline, directory, is_batch), _broker(pipeline, display, is_batch)
@@ -246,6 +248,18 @@ def waiting_query(directory: StateDirectory, query: str) -> Gauge:
     """Return the gauge of a query that is not running, with the position from its checkpoint."""
     position = SparkCheckpoint(directory.checkpoint(query)).position()
     return Gauge(QueryStatus(name=query, state="not running", position=to_json(position)), dict(position))
+
+
+def _ends(pipeline: Pipeline, name: str, query: QueryIdentity) -> Ends:
+    streams = {stream: pipeline.sources[stream] for stream in query.sources}
+    return Ends(
+        {
+            stream: source.reads if isinstance(source, TopicSource) else lambda topic: False
+            for stream, source in streams.items()
+        },
+        {stream: source.path for stream, source in streams.items() if isinstance(source, FileSource)},
+        sinks_of(name),
+    )
 
 
 def _broker(pipeline: Pipeline, display: Display, is_batch: bool) -> AbstractContextManager[Broker]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final, get_args
+from typing import Final, TypeVar, get_args
 
+from moldau.pipelines.running.ends import SinkStatus, SourceStatus
 from moldau.pipelines.running.progress import QueryState, QueryStatus, RunStatus
 from moldau.prometheus.text import COUNTER, GAUGE, Family, labels, pieces
 
 _PREFIX: Final = "moldau_pipeline"
 STATES: Final[tuple[str, ...]] = get_args(QueryState)
+T = TypeVar("T")
 Value = Callable[[QueryStatus], float | int | None]
 
 _BY_QUERY: Final[tuple[tuple[Family, Value], ...]] = (
     (Family(f"{_PREFIX}_rows_in_total", COUNTER, "Rows read."), lambda query: query.rows_in),
     (
-        Family(f"{_PREFIX}_rows_out_total", COUNTER, "Rows written, if the sink counts them."),
+        Family(f"{_PREFIX}_rows_out_total", COUNTER, "Rows passed to the sinks."),
         lambda query: query.rows_out,
     ),
     (
@@ -54,6 +56,43 @@ _STATE: Final = Family(f"{_PREFIX}_query_state", GAUGE, "1 for the state in whic
 _PHASES: Final = Family(f"{_PREFIX}_batch_phase_seconds_total", COUNTER, "Time of all micro-batches, by phase.")
 _PARSED: Final = Family(f"{_PREFIX}_parsed_records_total", COUNTER, "Records parsed, by source.")
 _BAD: Final = Family(f"{_PREFIX}_bad_records_total", COUNTER, "Records that could not be parsed, by source.")
+_BY_SOURCE: Final[tuple[tuple[Family, Callable[[SourceStatus], float | None]], ...]] = (
+    (Family(f"{_PREFIX}_source_rows_total", COUNTER, "Rows read, by source."), lambda source: source.rows),
+    (
+        Family(f"{_PREFIX}_source_lag_records", GAUGE, "Records between the position and the log ends, by source."),
+        lambda source: source.lag_records,
+    ),
+    (
+        Family(f"{_PREFIX}_source_lag_seconds", GAUGE, "Age of the first record that is not processed, by source."),
+        lambda source: source.lag_seconds,
+    ),
+    (
+        Family(f"{_PREFIX}_source_lag_bytes", GAUGE, "Log of a database between the position of the slot and its end."),
+        lambda source: source.lag_bytes,
+    ),
+    (
+        Family(
+            f"{_PREFIX}_source_last_change_timestamp_seconds",
+            GAUGE,
+            "Commit of the last change of a database that was read, in seconds since 1970.",
+        ),
+        lambda source: None if source.last_change_ms is None else source.last_change_ms / 1000,
+    ),
+)
+_BY_SINK: Final[tuple[tuple[Family, Callable[[SinkStatus], float | None]], ...]] = (
+    (Family(f"{_PREFIX}_sink_rows_total", COUNTER, "Rows written, or taken by the backend."), lambda sink: sink.rows),
+    (
+        Family(
+            f"{_PREFIX}_sink_retries_total", COUNTER, "How often a row was not taken by the backend and tried again."
+        ),
+        lambda sink: sink.retries,
+    ),
+    (
+        Family(f"{_PREFIX}_sink_dead_letters_total", COUNTER, "Rows that the backend did not take."),
+        lambda sink: sink.dead_letters,
+    ),
+)
+_WAITING: Final = Family(f"{_PREFIX}_query_waiting", GAUGE, "1 while a backend takes nothing.")
 _UP: Final = Family(f"{_PREFIX}_running", GAUGE, "1 while the run goes on.")
 
 
@@ -80,8 +119,25 @@ def collect(status: RunStatus) -> Iterator[str]:
             for phase, ms in query.phases_ms.items()
         ),
     )
+    yield from pieces(_WAITING, ((labels(**of_query), int(query.waiting is not None)) for query, of_query in queries))
+    sources = [
+        (labels(**of_query, source=name), source)
+        for query, of_query in queries
+        for name, source in query.sources.items()
+    ]
+    sinks = [(labels(**of_query, sink=name), sink) for query, of_query in queries for name, sink in query.sinks.items()]
+    yield from _known(_BY_SOURCE, sources)
+    yield from _known(_BY_SINK, sinks)
     yield from _parsed(_PARSED, queries, lambda records, _: records)
     yield from _parsed(_BAD, queries, lambda _, bad: bad)
+
+
+def _known(
+    families: Iterable[tuple[Family, Callable[[T], float | None]]], ends: Sequence[tuple[str, T]]
+) -> Iterator[str]:
+    for family, value_of in families:
+        known = ((labelled, value_of(end)) for labelled, end in ends)
+        yield from pieces(family, ((labelled, value) for labelled, value in known if value is not None))
 
 
 def _parsed(

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from moldau.backends.progress_files import Tally
 from moldau.base.ids import TopicPartition
-from moldau.pipelines.queries import PARSED
+from moldau.pipelines.queries import PARSED, WRITTEN
+from moldau.pipelines.running.ends import Ends, Meter, SinkStatus, SlotLag, SourceStatus
 from moldau.spark.offsets import offsets_or_empty, to_json
 
 QueryState = Literal["starting", "running", "restarting", "failed", "finished", "stopped", "not running"]
@@ -79,6 +82,9 @@ class QueryStatus:
     """Since when and why its backend takes nothing."""
     rates: tuple[float, ...] = ()
     """Input rows per second of the last ticks, the newest last."""
+    sources: Mapping[str, SourceStatus] = field(default_factory=dict)
+    """The streams that it reads, by name."""
+    sinks: Mapping[str, SinkStatus] = field(default_factory=dict)
 
 
 RunState = Literal["starting", "running", "stopping", "finished", "stopped", "failed"]
@@ -131,7 +137,10 @@ def _query_to_json(query: QueryStatus) -> dict[str, Any]:
 
 def _query_from_json(content: Mapping[str, Any]) -> QueryStatus:
     counted = {source: Counted(**counted) for source, counted in content.get("bad_records", {}).items()}
-    return QueryStatus(**{**content, "rates": tuple(content["rates"]), "bad_records": counted})
+    sources = {name: SourceStatus(**source) for name, source in content.get("sources", {}).items()}
+    sinks = {name: SinkStatus(**sink) for name, sink in content.get("sinks", {}).items()}
+    values = {"rates": tuple(content["rates"]), "bad_records": counted, "sources": sources, "sinks": sinks}
+    return QueryStatus(**{**content, **values})
 
 
 @dataclass(slots=True)
@@ -183,31 +192,12 @@ def _time_passed(before: tuple[float, int], after: tuple[float, int], offset: in
 
 
 @dataclass(slots=True)
-class Meter:
-    """Rows per second: the rows of the last reports, divided by the time since the reports before.
-
-    While no report comes the rate falls, but only after a batch takes longer than the last one did.
-    """
-
-    rows: int = 0
-    span_s: float = 0.0
-    at_s: float | None = None
-
-    def count(self, rows: int, batches_s: float, now_s: float) -> None:
-        self.span_s = max(batches_s, 0.0 if self.at_s is None else now_s - self.at_s)
-        self.rows, self.at_s = rows, now_s
-
-    def rate(self, now_s: float) -> float:
-        span_s = max(self.span_s, 0.0 if self.at_s is None else now_s - self.at_s)
-        return self.rows / span_s if span_s > 0 else 0.0
-
-
-@dataclass(slots=True)
 class Gauge:
     """Builds the status of one query from Spark's reports."""
 
     status: QueryStatus
     position: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: Ends = field(default_factory=Ends)
     clock: LagClock = field(default_factory=LagClock)
     meter_in: Meter = field(default_factory=Meter)
     meter_out: Meter = field(default_factory=Meter)
@@ -216,21 +206,31 @@ class Gauge:
     def add_reports(self, reports: Sequence[Mapping[str, Any]], now_s: float) -> None:
         """Add those of the reports that are new, oldest first. Each call adds one value to `rates`."""
         new = self._select_new(reports)
+        batches_s = sum(_batch_ms(report) or 0 for report in new) / 1000
         if new:
             for report in new:
                 self._add_report(report)
-            batches_s = sum(_batch_ms(report) or 0 for report in new) / 1000
             self.meter_in.count(sum(int(report.get("numInputRows") or 0) for report in new), batches_s, now_s)
             self.meter_out.count(sum(_rows_out(report) or 0 for report in new), batches_s, now_s)
         rate = self.meter_in.rate(now_s)
+        rate_out = None if self.status.rows_out is None else self.meter_out.rate(now_s)
+        self.ends.add_reports(new, batches_s, now_s)
+        self.ends.set_written(self.status.rows_out, rate_out)
         self.status = replace(
             self.status,
             rows_in_per_second=rate,
-            rows_out_per_second=None if self.status.rows_out is None else self.meter_out.rate(now_s),
+            rows_out_per_second=rate_out,
             rates=(*self.status.rates, rate)[-RATES_MAX:],
         )
+        self._show_ends()
 
-    def compare(self, ends: LogEnds | None, now_s: float) -> None:
+    def add_tallies(self, tallies: Mapping[str, Tally], now_s: float) -> None:
+        """Set what tasks noted about the backends among the sinks."""
+        if tallies:
+            self.ends.set_tallies(tallies, now_s)
+            self._show_ends()
+
+    def compare(self, ends: LogEnds | None, now_s: float, slots: Mapping[str, SlotLag] = MappingProxyType({})) -> None:
         """Set the position and the lag. The lag is not known if the log end of one of the partitions is not."""
         self.status = replace(
             self.status, position=to_json(self.position), lag_records=behind(self.position, ends), lag_seconds=None
@@ -238,15 +238,25 @@ class Gauge:
         if ends is not None and self.status.lag_records is not None:
             self.clock.add_sample(ends.at_s, {partition: ends.offsets[partition] for partition in self.position})
             self.status = replace(self.status, lag_seconds=self.clock.seconds(now_s, self.position))
+        self.ends.set_lag_of_topics(
+            self.position, lambda own: behind(own, ends), lambda own: self.clock.seconds(now_s, own)
+        )
+        self.ends.set_lag_of_slots(slots)
+        self._show_ends()
 
     def set_state(self, state: QueryState, **changes: Any) -> None:
         """Set the state and other fields of the status. A query that does not run has no rate."""
         if state != "running":
             changes = {"rows_in_per_second": 0.0, "rows_out_per_second": None, **changes}
+            self.ends.end_rates()
         self.status = replace(self.status, state=state, **changes)
+        self._show_ends()
 
     def set_waiting(self, waiting: str | None) -> None:
         self.status = replace(self.status, waiting=waiting)
+
+    def _show_ends(self) -> None:
+        self.status = replace(self.status, sources=dict(self.ends.sources), sinks=dict(self.ends.sinks))
 
     def _select_new(self, reports: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Return the reports after the last one added. An idle query reports its next batch again and again, with other
@@ -294,8 +304,11 @@ def _add_phases(before: Mapping[str, int], report: Mapping[str, Any]) -> Mapping
 
 
 def _rows_out(report: Mapping[str, Any]) -> int | None:
-    """Return the rows written; None if the sink does not count them, for which Spark reports -1."""
+    """Return the rows written; None if nobody counts them: then Spark reports -1."""
     rows = (report.get("sink") or {}).get("numOutputRows")
+    written = (report.get("observedMetrics") or {}).get(WRITTEN)
+    if written is not None and (rows is None or int(rows) < 0):
+        rows = written["rows"] or 0
     return None if rows is None or int(rows) < 0 else int(rows)
 
 

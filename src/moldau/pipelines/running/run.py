@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
+from moldau.backends.progress_files import Tally
 from moldau.base.errors import StorageFault
 from moldau.pipelines.problems import PipelineError
-from moldau.pipelines.queries import DEAD_LETTERS
+from moldau.pipelines.queries import DEAD_LETTERS, sinks_of
 from moldau.pipelines.running.bad_records import BadRecords
 from moldau.pipelines.running.display import BATCH, Display, waiting_message
+from moldau.pipelines.running.ends import Ends, SlotLag
 from moldau.pipelines.running.failure_log import FailureLog
 from moldau.pipelines.running.failures import Failure, Kind, failure_of
 from moldau.pipelines.running.progress import Gauge, LogEnds, Offsets, QueryStatus, RunState, RunStatus
@@ -79,6 +81,8 @@ class Job:
     """Returns the position in its checkpoint."""
     waiting: Callable[[], str | None] = lambda: None
     """Returns why its batch makes no progress, if it waits for a backend."""
+    tallies: Callable[[], Mapping[str, Tally]] = dict
+    """Returns what became of the rows for those of its sinks that are backends."""
 
 
 class Broker(Protocol):
@@ -114,6 +118,8 @@ class Slots(Protocol):
 
     def final_lines(self) -> Sequence[str]: ...
 
+    def lags(self) -> Mapping[str, SlotLag]: ...
+
 
 class NoSlots:
     """For a run that reads no database's log."""
@@ -122,6 +128,9 @@ class NoSlots:
         return ()
 
     final_lines = new_warnings
+
+    def lags(self) -> Mapping[str, SlotLag]:
+        return {}
 
 
 @dataclass(slots=True)
@@ -160,6 +169,8 @@ class Run:
     masked: Callable[[str], str] = str
     """Returns a text without the passwords of the pipeline."""
     slots: Slots = field(default_factory=lambda: NoSlots())
+    ends_of: Callable[[str], Ends] = lambda query: Ends(sink_names=sinks_of(query))
+    """Returns the sources and sinks of a query."""
     left_out: Sequence[Gauge] = ()
     """Queries of the pipeline that are not part of this run: their growing lag is shown."""
     _watched: list[_Watched] = field(default_factory=list)
@@ -175,7 +186,7 @@ class Run:
         """Run until all queries have finished, one has failed permanently, or a stop is requested."""
         now_s = time.monotonic()
         for job in self.jobs:
-            gauge = Gauge(QueryStatus(name=job.name), dict(job.position()))
+            gauge = Gauge(QueryStatus(name=job.name), dict(job.position()), self.ends_of(job.name))
             self._watched.append(_Watched(job, gauge, Restarts(self.chance), start_at_s=now_s))
         tick = threading.Event()
         with self.display:
@@ -189,9 +200,10 @@ class Run:
                 self._wind_down(tick)
             finally:
                 self._stop_all()
+                final_lines_of_slots = self.slots.final_lines()
                 self._update_lag(self.broker.last_exchange)
                 self._check_bad_records(is_over=True)
-                self._add_final_lines()
+                self._add_final_lines(final_lines_of_slots)
                 self._set_state(self._final_state(), self.status.message)
         return self.status
 
@@ -261,6 +273,7 @@ class Run:
         else:
             reports = query.recentProgress
         each.gauge.add_reports(reports, time.time())
+        each.gauge.add_tallies(each.job.tallies(), time.time())
         if each.gauge.status.state == "starting" and self._has_started(each, query):
             each.gauge.set_state("running")
 
@@ -360,10 +373,10 @@ class Run:
             self._add_to_message(refusal)
             self._set_state("stopping", self.status.message)
 
-    def _add_final_lines(self) -> None:
+    def _add_final_lines(self, lines_of_slots: Sequence[str]) -> None:
         queries = [each.gauge.status for each in self._watched]
         bad_records = () if self._is_refused else self.bad_records.summary(queries)
-        self._add_to_message(*bad_records, *final_lines(queries, self.status.mode), *self.slots.final_lines())
+        self._add_to_message(*bad_records, *final_lines(queries, self.status.mode), *lines_of_slots)
 
     def _add_to_message(self, *lines: str) -> None:
         """Add lines to the message. They replace one that only says what a stop waits for."""
@@ -391,7 +404,7 @@ class Run:
         gauges = [*(each.gauge for each in self._watched), *self.left_out]
         ends = exchange({gauge.status.name: gauge.position for gauge in gauges})
         for gauge in gauges:
-            gauge.compare(ends, time.time())
+            gauge.compare(ends, time.time(), self.slots.lags())
 
     def _publish_status(self) -> None:
         self._published_s = time.monotonic()

@@ -54,6 +54,8 @@ function pipeline(row, may) {
     ]),
     row.graph?.nodes?.length ? h("div.drawing", graph(row.graph.nodes, row.graph.edges, `Flow of ${row.name}`)) : null,
     row.queries?.length ? queries(row.queries) : null,
+    row.sources?.length ? sources(row.sources) : null,
+    row.sinks?.length ? sinks(row.sinks) : null,
     may && again.length ? h("div.row", again.map((letters) => button(`Send ${named("dead letters", letters)} again …`, () => sendAgain(letters.topic)))) : null);
 }
 
@@ -78,11 +80,52 @@ function queries(rows) {
       { label: "Took", num: true, render: (row) => format.milliseconds(row.batch_seconds === null ? null : row.batch_seconds * 1000) },
       { label: "Lag", num: true, render: (row) => lag(row) },
       { label: "Rows in state", num: true, render: (row) => format.count(row.state_rows) },
-      { label: "Bad records", num: true, render: (row) => h("span", { class: row.bad_records ? "warn-text" : "" }, format.count(row.bad_records)) },
+      { label: "Bad records", num: true, render: (row) => warned(row.bad_records) },
       { label: "Restarts", num: true, render: (row) => format.count(row.restarts) },
-      { label: "Error", whole: true, optional: true, render: (row) => (row.error ? h("span.bad-text", words(row.error)) : format.NOTHING) },
+      { label: "Error", whole: true, optional: true, render: (row) => problem(row) },
     ],
   });
+}
+
+/** Each stream that each query reads. A database is behind in bytes of its log. */
+function sources(rows) {
+  return plainTable({
+    caption: "Sources", rows, keyOf: (row) => `${row.name} ${row.query}`,
+    columns: [
+      { label: "Source", render: (row) => row.name },
+      { label: "Query", render: (row) => row.query },
+      { label: "Rows", num: true, render: (row) => format.rate(row.rows_per_second) },
+      { label: "Read", num: true, render: (row) => format.count(row.rows) },
+      { label: "Lag", num: true, render: (row) => (row.lag_bytes === null ? lag(row) : `${format.bytes(row.lag_bytes)} of the log`) },
+      { label: "Last change", num: true, render: (row) => (row.last_change_ms === null ? format.NOTHING : format.ago(row.last_change_ms)) },
+      { label: "Bad records", num: true, render: (row) => warned(row.bad_records) },
+    ],
+  });
+}
+
+function sinks(rows) {
+  return plainTable({
+    caption: "Sinks", rows, keyOf: (row) => row.name,
+    columns: [
+      { label: "Sink", render: (row) => row.name },
+      { label: "Rows", num: true, render: (row) => format.rate(row.rows_per_second) },
+      { label: "Written", num: true, render: (row) => format.count(row.rows) },
+      { label: "Retries", num: true, render: (row) => warned(row.retries) },
+      { label: "Dead letters", num: true, render: (row) => warned(row.dead_letters) },
+      { label: "Last error", whole: true, optional: true, render: (row) => problem(row) },
+    ],
+  });
+}
+
+/** A number that should be 0. */
+function warned(value) {
+  return h("span", { class: value ? "warn-text" : "" }, format.count(value));
+}
+
+/** Why a query waits, or else the last error. */
+function problem(row) {
+  if (row.waiting) return h("span.warn-text", words(row.waiting));
+  return row.error ? h("span.bad-text", words(row.error)) : format.NOTHING;
 }
 
 /** Replay to the topic they came from, once its count was shown. */
