@@ -16,11 +16,11 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 from committed_records import committed_records
 from confluent_kafka import Producer
 from harness.patience import SPARK_PATIENCE_S
-from restartable_broker import free_port, kill_broker, start_broker
+from harness.restartable_broker import RestartableBroker
+from harness.spark_processes import python_workers
 from spark_waits import wait_for_spark
 
 from moldau.base.ids import TopicPartition
@@ -140,21 +140,6 @@ class Topic:
         return stable != self._cluster.retry(lambda: self._cluster.latest(COPY), 10_000)
 
 
-def python_workers(session: int) -> list[int]:
-    """The worker processes that run tasks: forked by Spark's Python daemons, which the fork server has forked."""
-    if not Path("/proc/self").exists():
-        pytest.skip("Spark's workers are found in /proc")
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                if b".fork_server" in (entry / "cmdline").read_bytes() and os.getsid(int(entry.name)) == session:
-                    found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # the process has ended meanwhile
-    return [pid for pid, parent in found.items() if found.get(parent) in found]
-
-
 def kill_workers(session: int) -> bool:
     """Kill the workers; return whether there were any. Spark replaces an idle worker without an error."""
     workers = python_workers(session)
@@ -180,10 +165,8 @@ def whole_batches(bootstrap: str) -> int:
 
 def test_batches_are_complete_and_once_though_driver_workers_and_broker_are_killed(tmp_path: Path) -> None:
     (tmp_path / "fire.yaml").write_text(SPEC)
-    port = free_port()
-    bootstrap = f"127.0.0.1:{port}"
-    broker = start_broker(tmp_path / "data", port)
-    try:
+    broker = RestartableBroker(tmp_path / "data")
+    with broker.running() as bootstrap:
         with closing(Cluster(bootstrap, {})) as cluster:
             cluster.create_topic("numbers", 1)
             cluster.create_topic("copy", PARTITIONS)
@@ -206,9 +189,7 @@ def test_batches_are_complete_and_once_though_driver_workers_and_broker_are_kill
                 wait_for_spark(lambda: copy.committed() > after + 2 * BATCH_ROWS, "a batch after the workers' death")
                 wait_for_spark(copy.is_open, "an open transaction", every_s=0)
                 assert second.poll() is None, "there is still something to do"
-                kill_broker(broker)
-                broker = start_broker(tmp_path / "data", port)
+                broker.kill()
+                broker.start()
                 assert second.wait(SPARK_PATIENCE_S) == 0, (tmp_path / "run.log").read_text()[-3000:]
         assert whole_batches(bootstrap) == BATCHES
-    finally:
-        kill_broker(broker)
