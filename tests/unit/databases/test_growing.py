@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moldau.databases.changes.address import parse_address
+from moldau.databases.changes.columns import Column
 from moldau.databases.changes.errors import ChangesRefused
 from moldau.databases.changes.growing import GrowingStream, read_growing, read_present, sqlite_columns
 from moldau.databases.changes.options import ChangeOptions
@@ -79,6 +81,24 @@ def test_what_is_missing_is_refused(database: Path, tmp_path: Path) -> None:
     execute(database, "INSERT INTO orders (id, total, changed) VALUES (1, 'many', 'a')")
     with pytest.raises(ChangesRefused, match="column total: 'many' is not a double"):
         run(options_of(database), {})
+
+
+def test_a_name_that_is_no_column_is_refused(database: Path) -> None:
+    """SQLite would take it for a text."""
+    execute(database, "INSERT INTO orders (id, changed) VALUES (1, 'a')")
+    options = options_of(database)
+    other_case = replace(options, columns=(Column("ID", "bigint"),), growing="CHANGED")
+    assert [batch["ID"].to_pylist() for batch in read_present(other_case)] == [[1]]
+    typo = replace(options, columns=(*options.columns, Column("totl", "double")))
+    for wrong, name in ((typo, "totl"), (replace(options, growing="chnged"), "chnged")):
+        with pytest.raises(ChangesRefused, match=f"has no column {name}; it has id, total, photo, note, changed"):
+            run(wrong, {})
+        with pytest.raises(ChangesRefused, match=f"has no column {name}"):
+            GrowingStream(wrong).next_end({})
+        with pytest.raises(ChangesRefused, match=f"has no column {name}"):
+            list(read_present(wrong))
+    with pytest.raises(ChangesRefused, match="has no column idd"):
+        sqlite_columns(options.address, "orders", ("idd",))
 
 
 def _empty(folder: Path) -> Path:
