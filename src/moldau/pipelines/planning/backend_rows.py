@@ -38,6 +38,8 @@ HEADER: Final = "header:"
 ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 DEAD_LETTER_SCHEMA: Final = f"key binary, value binary, headers {HEADERS_TYPE}"
 DEAD_LETTERS_AT_ONCE: Final = 500
+_FREE_AT_S: Final[dict[tuple[Path, int], float]] = {}
+"""By directory of the query and sink, and task, of this process: when the rate of a sink allows its next row."""
 
 
 @dataclass(slots=True)
@@ -104,10 +106,11 @@ class Delivering:
         delivered = Delivered(batch.state, batch.name, task)
         source = _Rows(batch, task, delivered.before())
         waiting = _Waiting(batch.state, task, self.secrets)
+        traffic = Traffic(self.delivery.limits(), random.random, free_at_s=_FREE_AT_S.get((batch.state, task), 0.0))
         sending = Sending(
             self.make,
             self.delivery,
-            Traffic(self.delivery.limits(), random.random),
+            traffic,
             on_delivered=lambda rows: delivered.add(row.digest for row in rows if isinstance(row, SentRow)),
             on_outage=waiting.note,
         )
@@ -122,6 +125,7 @@ class Delivering:
         except BackendGivenUp as error:
             raise BackendGivenUp(masked(str(error), self.secrets)) from None
         finally:
+            _FREE_AT_S[batch.state, task] = traffic.free_at_s
             delivered.close()
             waiting.note(None)
 
