@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +101,27 @@ def test_a_name_that_is_no_column_is_refused(database: Path) -> None:
             list(read_present(wrong))
     with pytest.raises(ChangesRefused, match="has no column idd"):
         sqlite_columns(options.address, "orders", ("idd",))
+
+
+KILLED = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE orders SET note = 'half written' || note")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_writer_that_was_killed_in_a_transaction(database: Path) -> None:
+    """Its changes are rolled back by whoever comes next."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        values = [(number, "x" * 3_000) for number in range(200)]
+        connection.executemany("INSERT INTO orders (id, note, changed) VALUES (?, ?, 'a')", values)
+    subprocess.run([sys.executable, "-c", KILLED, str(database)], check=False)
+    assert database.with_name("my shop.db-journal").stat().st_size > 0
+    rows, _ = run(options_of(database), {})
+    assert rows == values
 
 
 def _empty(folder: Path) -> Path:

@@ -34,6 +34,7 @@ OP: Final = "u"
 """Whether a row is new is not known."""
 _TYPES: Final = (("INT", "bigint"), ("REAL", "double"), ("FLOA", "double"), ("DOUB", "double"), ("BLOB", "binary"))
 """By a part of the declared type, as SQLite itself decides; everything else is a string."""
+_HALF_WRITTEN: Final = ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
 Value = int | float | str
 
 
@@ -195,17 +196,40 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=BUSY_S)
+
+
+def _roll_back(path: Path) -> None:
+    """Roll back the transaction of a writer that was killed, as every reader does that may write the file."""
+    for mode in ("ro", "rw"):
+        with closing(_opened(path, mode)) as connection:
+            try:
+                connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname not in _HALF_WRITTEN or mode == "rw":
+                    raise
+
+
 @contextmanager
 def _connected(address: Address) -> Iterator[sqlite3.Connection]:
-    """Yield a connection that only reads; errors of SQLite are ChangesRefused, a locked file is a ConnectionError."""
+    """Yield a connection that only reads; errors of SQLite are ChangesRefused, but a ConnectionError for a locked file,
+    and for one whose writer was killed in a transaction."""
     path = Path(address.path).absolute()
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S)) as connection:
+        _roll_back(path)
+        with closing(_opened(path, "ro")) as connection:
             yield connection
     except sqlite3.OperationalError as error:
         sentence = f"database {path}: {error}"
         if "locked" in str(error) or "busy" in str(error):
             raise ConnectionError(sentence) from None
+        if error.sqlite_errorname in _HALF_WRITTEN:
+            raise ConnectionError(
+                f"database {path}: its writer was killed in a transaction, which a process that may write the file must"
+                " roll back"
+            ) from None
         raise ChangesRefused(sentence) from None
     except sqlite3.Error as error:
         raise ChangesRefused(f"database {path}: {error}") from None
