@@ -39,6 +39,7 @@ KILLS = int(os.environ.get("MOLDAU_CHAOS_KILLS", "20"))
 BATCH_ROWS = max(2_000, ROWS // 50)
 LONGEST_PAUSE_S = 10.0
 """Before a kill; before most kills a batch is awaited as well."""
+pytestmark = pytest.mark.counts_always
 NEEDS_POSTGRESQL = pytest.mark.skipif(why_none() is not None, reason=why_none() or "")
 COMPACTED = {"cleanup.policy": "compact", "segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.01"}
 Kill = Callable[[], None]
@@ -84,7 +85,7 @@ sinks:
     "debezium": """
 name: here
 sources:
-  orders: {{topic: orders, format: debezium, schema: "{types}", max_per_trigger: {batch_rows}}}
+  orders: {{topic: orders, format: debezium, schema: "{types}", tombstone: row, max_per_trigger: {batch_rows}}}
 steps:
   - {{name: changed, sql: "select {columns}, _op = 'd' as gone from orders"}}
 sinks:
@@ -226,14 +227,16 @@ def restarted(killed: PostgreSQL | RestartableBroker) -> Kill:
 def check_no_bad_records(bootstrap: str) -> None:
     places = [TopicPartition("orders.dead", partition) for partition in range(PARTITIONS)]
     with closing(Cluster(bootstrap, {})) as cluster:
-        assert not any(cluster.latest(places).values()), "there are bad records"
+        if "orders.dead" in cluster.topics():
+            assert not any(cluster.latest(places).values()), "there are bad records"
 
 
 def check_equal(first: Iterator[Row], second: Iterator[Row]) -> None:
-    """Both are sorted by their first column."""
+    """Both are sorted by their first column, the key."""
     count = 0
     for one, other in zip_longest(first, second):
-        assert one == other, f"after {count:,} equal rows the first table has {one}, the second {other}"
+        differing = [pair for pair in zip(one or (), other or (), strict=False) if pair[0] != pair[1]]
+        assert one == other, f"after {count:,} equal rows the tables differ: {differing}: {one}, {other}"
         count += 1
     print(f"{count:,} rows are equal", flush=True)
 
