@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from harness.patience import SPARK_PATIENCE_S
 
 from moldau.client.cluster import Cluster
@@ -27,6 +28,7 @@ from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.state_directory import default_directory
 from moldau.pipelines.running.stop_request import Stop
+from moldau.pipelines.running.topics import warnings
 from moldau.pipelines.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -199,9 +201,20 @@ def test_changes_that_debezium_writes(
         producer.produce(name, json.dumps({"schema": {}, "payload": change}).encode(), key=b"k")
     producer.produce(name, None, key=b"k")
     assert producer.flush(SPARK_PATIENCE_S) == 0
+    assert warnings(pipeline) == []
     ended = run(pipeline, spark)
     assert ended.state == "finished", ended.message
     assert rows(pipeline, "select id, name from customers") == [(1, "Ada L.")]
+    resource = ConfigResource("topic", name)
+    resource.add_incremental_config(
+        ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    )
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.incremental_alter_configs([resource])[resource].result(SPARK_PATIENCE_S)
+    (line,) = warnings(pipeline)
+    assert line.startswith(f"source changes: topic {name} is compacted")
+    file.write_text(file.read_text().replace("format: debezium", "format: debezium\n    tombstone: row"))
+    assert warnings(load(file)) == []
 
 
 def test_a_table_becomes_a_topic_and_tables_of_other_databases(
