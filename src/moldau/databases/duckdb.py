@@ -60,7 +60,10 @@ class DuckDatabase:
             [table.schema or "main", table.name],
         )
         joining = self._joining(table, [name for name, kind, *_ in rows if kind == "VARCHAR"])
-        return [TableColumn(*row, "VARCHAR with a collation" if row[0] in joining else None) for row in rows]
+        return [
+            TableColumn(name, kind, required, default, "VARCHAR with a collation" if name in joining else None)
+            for name, kind, required, default in rows
+        ]
 
     def _joining(self, table: sql.TableName, texts: Sequence[str]) -> set[str]:
         """Return the text columns whose collation takes different texts for the same. DuckDB's catalog does not say."""

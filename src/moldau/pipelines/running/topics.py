@@ -56,8 +56,8 @@ def warnings(pipeline: Pipeline) -> list[str]:
         return []
     with _cluster(pipeline, TIMEOUT_S) as cluster:
         return [
-            f"source {name}: topic {topic} is compacted, so it keeps only the tombstones of deletions, which are left out:"
-            " give the source `tombstone: row`"
+            f"source {name}: topic {topic} is compacted, so of a deletion it keeps only the tombstone, and that is left"
+            " out: give the source `tombstone: row`"
             for topic, name in topics.items()
             if cluster is not None and _is_compacted(cluster, topic)
         ]
