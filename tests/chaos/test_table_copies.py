@@ -122,15 +122,21 @@ class Driver:
         folder.mkdir()
         (folder / "chaos.yaml").write_text(spec)
         self._folder, self._bootstrap = folder, bootstrap
-        self._process = start(folder, bootstrap)
+        self._process = self._start()
+
+    def _start(self, *options: str) -> subprocess.Popen[bytes]:
+        log = self._folder / "run.log"
+        self._began_at = log.stat().st_size if log.exists() else 0
+        return start(self._folder, self._bootstrap, *options)
 
     def restart(self) -> None:
         self.kill()
-        self._process = start(self._folder, self._bootstrap)
+        self._process = self._start()
 
     def kill(self) -> None:
         """Kill the driver's Python, its JVM and their workers at once: they share a process group."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def kill_python(self, chance: random.Random) -> None:
@@ -152,7 +158,12 @@ class Driver:
         return found
 
     def check(self) -> None:
-        assert self._process.poll() is None, f"the run ended by itself: {self.log()}"
+        """A run that finds nobody at its start ends, and is started again; later it never ends by itself."""
+        if self._process.poll() is not None:
+            said = (self._folder / "run.log").read_bytes()[self._began_at :].decode()
+            assert " running · " not in said, f"the run ended by itself: {self.log()}"
+            print(f"{self._folder.name} is started again: {said.splitlines()[-1]}", flush=True)
+            self._process = self._start()
 
     def wait_for_batch(self, before: list[str]) -> None:
         def is_done() -> bool:
@@ -164,7 +175,7 @@ class Driver:
     def finish(self) -> None:
         """Stop, then run until there is nothing more."""
         self.kill()
-        self._process = start(self._folder, self._bootstrap, "--until-caught-up")
+        self._process = self._start("--until-caught-up")
         wait_until(lambda: self._process.poll() is not None, self._awaited("the end"), self.progress, every_s=0.5)
         assert self._process.wait() == 0, self.log()
 
@@ -184,8 +195,7 @@ def drivers(folder: Path, bootstrap: str, there: str, here: str) -> Iterator[tup
         yield both
     finally:
         for each in both:
-            with suppress(ProcessLookupError):
-                each.kill()
+            each.kill()
 
 
 def make_topic(bootstrap: str) -> None:
