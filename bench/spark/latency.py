@@ -5,7 +5,6 @@ trigger; the reader has isolation.level=read_committed. Beside the times stands 
 
     python -m bench.spark.latency
     python -m bench.spark.latency --rate 100 --conf spark.python.unix.domain.socket.enabled=true
-    python -m bench.spark.latency --floor        a batch must not start more processes and write more files than it does
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import os
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,7 +24,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -208,7 +206,8 @@ def table(results: list[Measured]) -> list[str]:
          f"{each.batch_ms:.0f}", f"{each.cpu_ms:.0f}", *(f"{each.phases_ms.get(phase, 0):.1f}" for phase in phases)]
         for each in results
     ]  # fmt: skip
-    return ["| " + " | ".join(heads) + " |", "|" + "--:|" * len(heads), *("| " + " | ".join(row) + " |" for row in rows)]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, *rows)]
+    return [lines[0], "|" + "--:|" * len(heads), *lines[1:]]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -152,8 +152,10 @@ def check_versions(rows: Iterable[Row], table: Mapping[int, int]) -> None:
 class Writers:
     """Threads that insert, update and delete rows in transactions of random length, some of which roll back."""
 
-    def __init__(self, server: PostgreSQL, count: int, seed: int, pause_s: float = 0.01) -> None:
+    def __init__(self, server: PostgreSQL, count: int, seed: int, pause_s: float = 0.01, old_rows: int = 0) -> None:
+        """Besides keys of their own they change some of the rows of `make_table`, each writer its share."""
         self._server, self._stop, self._pause_s = server, threading.Event(), pause_s
+        self._old_rows = old_rows // count
         self.transactions = 0
         self.failures: list[BaseException] = []
         self._threads = [
@@ -171,20 +173,24 @@ class Writers:
 
     def _run(self, number: int, random: Random) -> None:
         keys = list(range(number * 1_000_000, number * 1_000_000 + 30))
+        first = 1 + number * self._old_rows
+        old_keys = range(-first, -first - self._old_rows, -1)
         try:
             while not self._stop.is_set():
                 try:
                     with closing(psycopg.connect(self._server.url)) as connection:
                         while not self._stop.is_set():
-                            self._transaction(connection, keys, random)
+                            self._transaction(connection, keys, old_keys, random)
                 except psycopg.OperationalError:  # the server was killed: the table says what it kept
                     self._stop.wait(0.05)
         except BaseException as error:
             self.failures.append(error)
 
-    def _transaction(self, connection: psycopg.Connection[Any], keys: list[int], random: Random) -> None:
+    def _transaction(
+        self, connection: psycopg.Connection[Any], keys: Sequence[int], old_keys: Sequence[int], random: Random
+    ) -> None:
         for _ in range(random.choice((1, 1, 2, 5, 20))):
-            key = random.choice(keys)
+            key = random.choice(old_keys if old_keys and random.random() < 0.5 else keys)
             is_undone = random.random() < 0.2
             if is_undone:
                 connection.execute("SAVEPOINT a")

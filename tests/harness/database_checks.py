@@ -343,3 +343,19 @@ def versions_of(rows: Iterable[Change]) -> list[tuple[Any, ...]]:
         for begin, end in itertools.zip_longest(begins, begins[1:]):
             found.append((key, begin, end, *versions[begin]))
     return found
+
+
+# --- keys that would join rows ----------------------------------------------------------------------------------------
+
+
+def check_keys_that_join_texts(url: str, *types: str) -> None:
+    """Keys of these types take different texts for the same: they are refused before a row is lost."""
+    for kind in types:
+        to = destination(url, mode="upsert", keys=("id",))
+        execute(to, f"CREATE TABLE {to.table} (id {kind} NOT NULL UNIQUE, value INTEGER)")
+        rows = TableRows(pa.table({"id": ["a", "A"], "value": [1, 2]}))
+        with pytest.raises(DatabaseRefused, match=r"column id, a key, is .* takes different texts for the same"):
+            writing.write(to, rows, Batch("query", 0, "run"))
+        assert writing.check(to, rows.schema) is not None
+        log = replace(to, mode="append", keys=())
+        assert writing.write(log, TableRows(pa.table({"id": ["a"], "value": [1]})), Batch("query", 0, "run"))

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +102,13 @@ class PostgreSQL:
     def kill(self) -> None:
         """Kill the server and all its processes, as a crash does."""
         pid = self.pid
+        os.kill(pid, signal.SIGSTOP)  # it makes no new ones
         children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
-        for each in (pid, *map(int, children)):
-            try:
+        processes = [pid, *map(int, children)]
+        for each in processes:
+            with suppress(ProcessLookupError):  # it ended meanwhile
                 os.kill(each, signal.SIGKILL)
-            except ProcessLookupError:
-                continue  # it ended meanwhile
-        wait_until(lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid), "the server is dead")
+        wait_until(lambda: all(map(_is_dead, processes)), "the server is dead")
         (self._data / "postmaster.pid").unlink(missing_ok=True)
 
     def query(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
@@ -160,7 +160,7 @@ def _free_port() -> int:
         return port
 
 
-def _is_zombie(pid: int) -> bool:
+def _is_dead(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):

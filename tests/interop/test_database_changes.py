@@ -31,6 +31,7 @@ from harness.postgresql import PostgreSQL, postgresql, why_none
 from moldau.databases.changes import postgresql as database
 from moldau.databases.changes import stream
 from moldau.databases.changes.address import parse_address
+from moldau.databases.changes.columns import Column
 from moldau.databases.changes.errors import ChangesError, ChangesLost, ChangesRefused, TableChanged
 from moldau.databases.changes.postgresql import connect, read_table, wait_for_open_transactions
 from moldau.databases.changes.reading import read_present_rows
@@ -469,6 +470,83 @@ def test_a_publication_with_other_tables(server: PostgreSQL, tmp_path: Path) -> 
     server.query("ALTER TABLE renamed RENAME TO orders")
     query.finish()
     check_exactly_once(query.rows, {-1: 2})
+    query.stream.close()
+
+
+@pytest.mark.parametrize(("filtered", "reason"), [
+    ("FOR TABLE orders WITH (publish = 'insert, truncate')", "leaves out update, delete: ALTER PUBLICATION ours SET"),
+    ("FOR TABLE orders WITH (publish = 'insert, update, delete')", "leaves out truncate: "),
+    ("FOR TABLE orders WHERE (id > 0)", r"has only the rows of public.orders with \(id > 0\): take away its WHERE"),
+    ("FOR TABLE orders (id, version)", "leaves out column note of public.orders: give the source a `schema` without"),
+])  # fmt: skip
+def test_a_publication_that_leaves_out_changes(server: PostgreSQL, tmp_path: Path, filtered: str, reason: str) -> None:
+    ((version,),) = server.query("SELECT current_setting('server_version_num')::int")
+    if version < 150_000 and "WITH" not in filtered:
+        pytest.skip("PostgreSQL 15 has filters of rows and columns")
+    make_table(server, 1)
+    server.query(f"CREATE PUBLICATION ours {filtered}")
+    options = options_for(server, tmp_path, published_as="ours")
+    query = ChangesQuery(options, tmp_path)
+    with pytest.raises(ChangesRefused, match=reason):
+        query.run_until(lambda: False)
+    query.stream.close()
+    without_note = tuple(column for column in options.columns if column.name != "note")
+    allowed = replace(options, truncation="skip", columns=without_note, is_declared=True)
+    if "truncate: " in reason or "column" in reason:
+        server.query("ALTER PUBLICATION ours SET (publish = 'insert, update, delete')")
+        fitting = ChangesQuery(allowed, tmp_path)
+        fitting.run_until(lambda: bool(fitting.output))
+        server.query("UPDATE orders SET version = 1")
+        fitting.finish()
+        check_exactly_once(fitting.rows, {-1: 1})
+        server.query("ALTER PUBLICATION ours SET (publish = 'update, delete')")
+        fitting.restart()
+        with pytest.raises(ChangesRefused, match="leaves out insert: "):
+            fitting.step()
+        fitting.stream.close()
+
+
+def test_a_table_that_others_inherit_from_is_refused(server: PostgreSQL, tmp_path: Path) -> None:
+    make_table(server, 1)
+    server.query("DROP TABLE IF EXISTS archive, parts; CREATE TABLE archive () INHERITS (orders)")
+    with pytest.raises(
+        ChangesRefused, match=r"public\.orders has tables that inherit from it, such as public\.archive"
+    ):
+        options_for(server, tmp_path)
+    server.query("DROP TABLE archive")
+    server.query("CREATE TABLE parts (id bigint PRIMARY KEY) PARTITION BY RANGE (id)")
+    server.query("CREATE TABLE part PARTITION OF parts DEFAULT")
+    assert options_for(server, tmp_path, table="public.parts").columns
+
+
+def test_declared_columns_and_keys_are_those_of_the_table(server: PostgreSQL, tmp_path: Path) -> None:
+    """With `schema` and `key` nothing asks the database before the run."""
+    make_table(server, 1)
+    id_, version, note = options_for(server, tmp_path).columns
+    declared = options_for(server, tmp_path, is_declared=True)
+
+    def refused(reason: str, *columns: Column) -> None:
+        query = ChangesQuery(replace(declared, columns=columns), tmp_path)
+        with pytest.raises(ChangesRefused, match=reason):
+            query.run_until(lambda: False)
+        query.stream.close()
+
+    refused(r"public\.orders has no column totl; it has id, note, version", id_, Column("totl", "bigint"))
+    refused(
+        r"public\.orders has the key id, but `key` is version",
+        replace(id_, is_key=False),
+        replace(version, is_key=True),
+    )
+    refused("has the key id, but `key` is id, version", id_, replace(version, is_key=True))
+    query = ChangesQuery(replace(declared, columns=(note, id_)), tmp_path)
+    query.run_until(lambda: bool(query.output))
+    query._options = replace(declared, columns=(replace(note, is_key=True), replace(id_, is_key=False)))
+    query.restart()
+    with pytest.raises(ChangesRefused, match="has the key id, but `key` is note"):
+        query.step()
+    server.query("ALTER TABLE orders REPLICA IDENTITY FULL")
+    query.restart()
+    query.step()
     query.stream.close()
 
 

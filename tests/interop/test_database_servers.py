@@ -19,6 +19,7 @@ from harness.depth import DEPTH
 
 from moldau.databases import writing
 from moldau.databases.batches import Batch
+from moldau.databases.database import connected
 from moldau.databases.destinations import Destination
 from moldau.databases.errors import DatabaseRefused, DatabaseUnavailable, RowRefused
 from moldau.databases.rows import TableRows
@@ -56,6 +57,50 @@ def test_types(server: Any) -> None:
 
 def test_tables_that_are_there(server: Any) -> None:
     checks.check_tables(server.url)
+
+
+def test_keys_that_join_texts(server: Any) -> None:
+    to = checks.upserts(server.url)
+    if server.url.startswith("postgresql"):
+        checks.execute(to, "CREATE EXTENSION citext")
+        checks.execute(to, "CREATE DOMAIN email AS citext")
+        collation = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
+        checks.execute(to, f"CREATE COLLATION caseless ({collation})")
+        checks.check_keys_that_join_texts(server.url, "citext", "email", "text COLLATE caseless", "character(9)")
+        return
+    checks.check_keys_that_join_texts(server.url, "varchar(9) COLLATE utf8mb4_general_ci", "varchar(9) CHARSET latin1")
+    for collation, joins in {"utf8mb4_bin": True, "utf8mb4_nopad_bin": False}.items():
+        to = checks.destination(server.url, mode="upsert", keys=("id",))
+        checks.execute(to, f"CREATE TABLE {to.table} (id varchar(9) COLLATE {collation} NOT NULL UNIQUE, v int)")
+        assert writing.write(to, TableRows(pa.table({"id": ["a"], "v": [1]})), Batch("q", 0, "r"))
+        rows = TableRows(pa.table({"id": ["b", "a "], "v": [2, 2]}))
+        if joins:
+            with pytest.raises(
+                RowRefused, match=r"row 2 of the batch \(id a \) is refused: column id, which is a key, ends"
+            ):
+                writing.write(to, rows, Batch("q", 1, "r"))
+        else:
+            assert writing.write(to, rows, Batch("q", 1, "r"))
+        assert len(writing.content(to)) == (1 if joins else 3)
+
+
+def test_tables_without_transactions(server: Any) -> None:
+    if server.url.startswith("postgresql"):
+        pytest.skip("all tables of PostgreSQL have transactions")
+    for engine in ("MyISAM", "Aria"):
+        to = checks.destination(server.url)
+        checks.execute(to, f"CREATE TABLE {to.table} (id bigint) ENGINE = {engine}")
+        with pytest.raises(DatabaseRefused, match=f"has the engine {engine}, which has no transactions: ALTER TABLE"):
+            writing.write(to, TableRows(pa.table({"id": [1]})), Batch("q", 0, "r"))
+    to = checks.upserts(server.url)
+    checks.execute(to, "SET GLOBAL default_storage_engine = MyISAM")
+    try:
+        assert checks.write(to, 0, (1, 1, "a", False))
+    finally:
+        checks.execute(to, "SET GLOBAL default_storage_engine = InnoDB")
+    engines = "SELECT engine FROM information_schema.tables WHERE table_name = ?"
+    with connected(to.url, "test") as database:
+        assert database.execute(engines, [to.table.name]) == [("InnoDB",)]
 
 
 def test_bad_rows(server: Any) -> None:

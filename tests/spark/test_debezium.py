@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -50,14 +50,19 @@ def envelope(op: Any = "c", before: Any = None, after: Any = None, **more: Any) 
     return {"before": before, "after": after, "source": SOURCE, "op": op, "ts_ms": 1_700_000_000_000, **more}
 
 
-def compiled(spark: SparkSession, folder: Path, values: list[Any], more: str = "") -> Compiled:
+def compiled(
+    spark: SparkSession, folder: Path, values: list[Any], more: str = "", keys: Sequence[str] | None = None
+) -> Compiled:
     """As a batch, with these values as the records of the topic."""
     file = folder / "pipeline.yaml"
     file.write_text(dedent(PIPELINE.format(more=more)))
     encoded = [None if each is None else json.dumps(each).encode() for each in values]
 
     def records(session: SparkSession, source: TopicSource) -> DataFrame:
-        rows = [(f"k{offset}".encode(), value, offset) for offset, value in enumerate(encoded)]
+        of_records = keys or [f"k{offset}" for offset in range(len(values))]
+        rows = [
+            (key.encode(), value, offset) for offset, (key, value) in enumerate(zip(of_records, encoded, strict=True))
+        ]
         return session.createDataFrame(rows, "key binary, value binary, offset bigint").selectExpr(
             "key", "value", "'in' as topic", "1 as partition", "offset", "timestamp_seconds(offset) as timestamp"
         )
@@ -141,6 +146,20 @@ def test_what_is_no_change_is_a_bad_record(spark: SparkSession, tmp_path: Path) 
         assert expected in found[offset], name
     assert len(found) == len(BAD)
     assert of.views["orders"].count() == 1
+
+
+def test_tombstones_are_deletions_by_choice(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a compacted topic only they are left of a deletion."""
+    keys = ['{"id": 1}', '{"payload": {"id": 2, "day": 20484}}', "k", '{"name": null}', '{"id": 3}']
+    values = [None, None, None, None, envelope(after=FULL)]
+    of = compiled(spark, tmp_path, values, "tombstone: row", keys)
+    rows = {row["_key"]: row for row in of.views["orders"].collect()}
+    first, second = rows.pop(keys[0]), rows.pop(keys[1])
+    assert (first["_op"], first["id"], first["name"], first["_lsn"]) == ("d", 1, None, None)
+    assert (second["_op"], second["id"], second["day"], second["_before"]["id"]) == ("d", 2, date(2026, 1, 31), 2)
+    assert [row["_op"] for row in rows.values()] == ["c"]
+    assert reasons(of) == dict.fromkeys((2, 3), "a tombstone whose key has no column of the schema")
+    assert [row["value"] for row in rows_of(of, "rows")][:2] == [None, None]
 
 
 def test_changes_go_on_to_topics_as_those_of_a_database(spark: SparkSession, tmp_path: Path) -> None:

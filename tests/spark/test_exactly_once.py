@@ -23,7 +23,8 @@ from committed_records import committed_records
 from confluent_kafka import Producer
 from harness.depth import only_deep
 from harness.patience import SPARK_PATIENCE_S
-from restartable_broker import free_port, kill_broker, start_broker
+from harness.restartable_broker import RestartableBroker
+from harness.spark_processes import python_workers
 from spark_waits import wait_for_spark
 
 from moldau.base.ids import TopicPartition
@@ -118,9 +119,9 @@ class Fire:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "fire.yaml").write_text(SPEC)
-        self._port = free_port()
-        self.bootstrap = f"127.0.0.1:{self._port}"
-        self._broker = start_broker(folder / "data", self._port)
+        self._broker = RestartableBroker(folder / "data")
+        self._broker.start()
+        self.bootstrap = self._broker.bootstrap
         self._cluster = Cluster(self.bootstrap, {})
         self._cluster.create_topic("numbers", 1)
         self._cluster.create_topic("copy", PARTITIONS)
@@ -128,11 +129,11 @@ class Fire:
 
     def close(self) -> None:
         self._cluster.close()
-        kill_broker(self._broker)
+        self._broker.kill()
 
     def restart_broker(self) -> None:
-        kill_broker(self._broker)
-        self._broker = start_broker(self.folder / "data", self._port)
+        self._broker.kill()
+        self._broker.start()
 
     def committed(self) -> int:
         """The end offsets of the topic `copy` for read_committed consumers, added up."""
@@ -162,24 +163,9 @@ def fire(tmp_path: Path) -> Iterator[Fire]:
         yield started
 
 
-def python_workers(driver: int) -> list[int]:
-    """The processes that run tasks: forked by Spark's Python daemons, which the driver's fork server has forked."""
-    if not Path("/proc/self").exists():
-        pytest.skip("Spark's workers are found in /proc")
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                if b".fork_server" in (entry / "cmdline").read_bytes():
-                    parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # the process has ended meanwhile
-    return [pid for pid, daemon in parents.items() if parents.get(parents.get(daemon, 0)) == driver]
-
-
-def kill_workers(driver: int) -> bool:
-    """Kill the workers; return whether there were any. Spark replaces an idle worker without an error."""
-    workers = python_workers(driver)
+def kill_workers() -> bool:
+    """Kill this process's workers; return whether there were any. Spark replaces an idle worker without an error."""
+    workers = python_workers(os.getsid(0), driver=os.getpid())
     for worker in workers:
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
@@ -197,7 +183,7 @@ def test_batches_are_complete_and_once_though_workers_and_broker_are_killed(spar
         try:
             wait_for_spark(lambda: fire.committed() > BATCH_ROWS, "the first batch")
             wait_for_spark(
-                lambda: running.done() or (kill_workers(os.getpid()) and fire.restarts() > 0),
+                lambda: running.done() or (kill_workers() and fire.restarts() > 0),
                 "a query that lost its workers",
             )
             after = fire.committed()

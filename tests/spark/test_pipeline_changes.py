@@ -1,4 +1,4 @@
-"""A pipeline that mirrors a table of a real PostgreSQL to topics: rows with tombstones, and Debezium's envelope."""
+"""A table of a real PostgreSQL becomes topics (rows with tombstones, and Debezium's envelopes), and tables again."""
 
 from __future__ import annotations
 
@@ -36,6 +36,25 @@ PIPELINE = """
       - {{name: envelopes, from: orders, topic: {envelopes}, format: debezium, partitions: 1, with: rows}}
       - {{name: notes, from: notes, topic: {notes}, partitions: 1}}
 """
+BACK = """
+    name: back
+    bootstrap: {bootstrap}
+    sources:
+      rows:
+        {{topic: {rows}, schema: "id bigint not null, total decimal(10,2), at timestamp, note string", tombstone: row}}
+      envelopes:
+        topic: {envelopes}
+        format: debezium
+        schema: "id bigint not null, total decimal(10,2), at timestamp, note string"
+    steps:
+      - name: with_key
+        sql: "select cast(get_json_object(_key, '$.id') as bigint) as id, total, at, note, id is null as gone from rows"
+      - {{name: changed, sql: "select id, total, at, note, _op = 'd' as gone from envelopes"}}
+    sinks:
+      - {{name: rows, from: with_key, database: "{url}", table: rows, mode: upsert, keys: [id], delete_when: gone}}
+      - {{name: envelopes, from: changed, database: "{url}", table: envelopes, mode: upsert, keys: [id],
+         delete_when: gone}}
+"""
 Record = tuple[Any, Any]
 
 
@@ -48,11 +67,12 @@ def test_a_table_becomes_topics(spark: SparkSession, tmp_path: Path, bootstrap: 
     with postgresql(tmp_path) as server:
         server.query("CREATE TABLE orders (id bigint PRIMARY KEY, total numeric(10, 2), at timestamptz)")
         server.query("INSERT INTO orders VALUES (1, 9.50, '2026-01-31 08:00:00+01')")
-        file = tmp_path / "pipeline.yaml"
-        text = PIPELINE.format(bootstrap=bootstrap, url=server.url, rows=rows, envelopes=envelopes, notes=notes)
-        file.write_text(dedent(text))
+        file, back = tmp_path / "pipeline.yaml", tmp_path / "back.yaml"
+        names = {"bootstrap": bootstrap, "url": server.url, "rows": rows, "envelopes": envelopes, "notes": notes}
+        file.write_text(dedent(PIPELINE.format(**names)))
+        back.write_text(dedent(BACK.format(**names)))
 
-        def run(**more: Any) -> None:
+        def run(file: Path = file, state: StateDirectory = state, **more: Any) -> None:
             options = RunOptions(mode=Mode.UNTIL_CAUGHT_UP, **more)
             ended = launch(load(file), state, options, lambda on_phase: spark, Silence(), Stop())
             assert ended.state == "finished", ended.message
@@ -64,11 +84,14 @@ def test_a_table_becomes_topics(spark: SparkSession, tmp_path: Path, bootstrap: 
         server.query("INSERT INTO orders VALUES (3, 1, NULL, 'new')")
         server.query("DELETE FROM orders WHERE id = 2")
         run()
+        run(back, StateDirectory(tmp_path / "back"))
+        tables = [server.query(f"SELECT id, total, at, note FROM {name}") for name in ("orders", "rows", "envelopes")]
         slots = server.query("SELECT slot_name FROM pg_replication_slots")
         batch = compile_pipeline(load(file), spark, Mode.BATCH).views["orders"].collect()
         copied = records(bootstrap, rows), records(bootstrap, envelopes)
         run(fresh=None, decide=lambda outputs: "keep")
         new_slots = server.query("SELECT slot_name FROM pg_replication_slots")
+    assert tables == [[(3, 1, None, "new")]] * 3, "both topics make the table again"
     assert [(row["_op"], row["_key"], row["note"]) for row in batch] == [("r", '{"id":3}', "new")]
     assert len(new_slots) == 1
     assert new_slots != slots, "a fresh start has a slot of its own, and drops the old one"

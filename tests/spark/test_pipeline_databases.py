@@ -9,8 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from harness.patience import SPARK_PATIENCE_S
 
 from moldau.client.cluster import Cluster
@@ -26,6 +28,7 @@ from moldau.pipelines.running.progress import RunStatus
 from moldau.pipelines.running.silence import Silence
 from moldau.pipelines.running.state_directory import default_directory
 from moldau.pipelines.running.stop_request import Stop
+from moldau.pipelines.running.topics import warnings
 from moldau.pipelines.spec import Pipeline
 
 if TYPE_CHECKING:
@@ -47,6 +50,25 @@ sinks:
   - {name: every, from: moves, database: "sqlite:///out.db", table: trip, mode: history, keys: [bike],
      options: {order_by: n}, with: all}
   - {name: all, from: moves, database: "sqlite:///out.db", table: log}
+"""
+
+
+COPIED = """\
+name: there
+bootstrap: {bootstrap}
+sources:
+  orders: {{database: "sqlite:///shop.db", table: orders, key: id, changes: {{column: seq}}}}
+sinks:
+  - {{from: orders, topic: {topic}}}
+"""
+COPIED_BACK = """\
+name: back
+bootstrap: {bootstrap}
+sources:
+  orders: {{topic: {topic}, schema: "id bigint not null, seq bigint, note string, ratio double, raw binary"}}
+sinks:
+  - {{name: files, from: orders, database: "sqlite:///out.db", table: orders, mode: upsert, keys: [id]}}
+  - {{name: more, from: orders, database: "duckdb:///out.duckdb", table: orders, mode: upsert, keys: [id]}}
 """
 
 
@@ -179,6 +201,43 @@ def test_changes_that_debezium_writes(
         producer.produce(name, json.dumps({"schema": {}, "payload": change}).encode(), key=b"k")
     producer.produce(name, None, key=b"k")
     assert producer.flush(SPARK_PATIENCE_S) == 0
+    assert warnings(pipeline) == []
     ended = run(pipeline, spark)
     assert ended.state == "finished", ended.message
     assert rows(pipeline, "select id, name from customers") == [(1, "Ada L.")]
+    resource = ConfigResource("topic", name)
+    resource.add_incremental_config(
+        ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    )
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.incremental_alter_configs([resource])[resource].result(SPARK_PATIENCE_S)
+    (line,) = warnings(pipeline)
+    assert line.startswith(f"source changes: topic {name} is compacted")
+    file.write_text(file.read_text().replace("format: debezium", "format: debezium\n    tombstone: row"))
+    assert warnings(load(file)) == []
+
+
+def test_a_table_becomes_a_topic_and_tables_of_other_databases(
+    tmp_path: Path, spark: SparkSession, bootstrap: str, topic: Callable[[], str]
+) -> None:
+    name = topic()
+    there, back = tmp_path / "there.yaml", tmp_path / "back.yaml"
+    there.write_text(COPIED.format(bootstrap=bootstrap, topic=name))
+    back.write_text(COPIED_BACK.format(bootstrap=bootstrap, topic=name))
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("create table orders (id integer primary key, seq integer, note text, ratio real, raw blob)")
+        values = [(number, number, f'{number}"\n', number / 7, bytes([number % 256])) for number in range(300)]
+        with shop:
+            shop.executemany("insert into orders values (?, ?, ?, ?, ?)", values)
+        assert run(load(there), spark).state == "finished"
+        with shop:
+            shop.execute("update orders set seq = seq + 1000, note = null where id % 3 = 0")
+            shop.execute("update orders set seq = seq + 2000, ratio = -1.5 where id % 5 = 0")
+        for file in (there, back):
+            ended = run(load(file), spark)
+            assert ended.state == "finished", ended.message
+        expected = shop.execute("select * from orders order by id").fetchall()
+    with closing(sqlite3.connect(tmp_path / "out.db")) as copy:
+        assert copy.execute("select id, seq, note, ratio, raw from orders order by id").fetchall() == expected
+    with closing(duckdb.connect(str(tmp_path / "out.duckdb"))) as other:
+        assert other.execute("select id, seq, note, ratio, raw from orders order by id").fetchall() == expected

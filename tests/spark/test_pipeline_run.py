@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 from committed_records import committed_records
 from confluent_kafka import Producer
 from harness.patience import SPARK_PATIENCE_S
-from restartable_broker import free_port, running_broker
+from harness.restartable_broker import RestartableBroker
 from spark_waits import wait_for_spark
 
 from moldau.cli.main import main
@@ -400,10 +400,10 @@ def test_a_run_loses_no_records_when_the_broker_is_restarted(
     """The run is in a thread of this process."""
     from moldau.pipelines.planning.compiling import Mode
 
-    port = free_port()
+    broker = RestartableBroker(tmp_path / "data")
     ended: list[RunStatus] = []
-    with running_broker(tmp_path / "data", port):
-        pipeline = write(address=f"127.0.0.1:{port}")
+    with broker.running() as bootstrap:
+        pipeline = write(address=bootstrap)
         produce(pipeline, "before")
         display = RecordingDisplay()
         runner = threading.Thread(
@@ -412,7 +412,7 @@ def test_a_run_loses_no_records_when_the_broker_is_restarted(
         runner.start()
         wait_for_spark(lambda: rows_in(pipeline) == 1, "the record before the outage")
     wait_for_spark(lambda: any("does not answer" in line for line in display.lines), "the run reports the outage")
-    with running_broker(tmp_path / "data", port):
+    with broker.running():
         produce(pipeline, "after", "later")
         wait_for_spark(lambda: rows_in(pipeline) == 3, "the records after the outage")
         stopped = command("stop", pipeline)

@@ -106,8 +106,8 @@ class Traffic:
     _trial_of: int | None = None
     """The sender whose trial is under way."""
     _last_trial_of: int | None = None
-    _free_at_s: float = 0.0
-    """When the rate allows the next row."""
+    free_at_s: float = 0.0
+    """When the rate allows the next row. Of the Traffic of the micro-batch before, so that the rate goes on."""
 
     def permission(self, sender: int, rows: int, now_s: float, others_wait: bool = False) -> Permission:
         """Return whether the sender may send now. `others_wait`: they get the next trial."""
@@ -195,7 +195,7 @@ class Traffic:
     def _by_rate(self, rows: int, now_s: float) -> Permission:
         if self.limits.rate is None:
             return GO
-        if now_s < self._free_at_s:
-            return Wait(self._free_at_s - now_s)
-        self._free_at_s = max(self._free_at_s, now_s - BURST_S) + rows / self.limits.rate
+        if now_s < self.free_at_s:
+            return Wait(self.free_at_s - now_s)
+        self.free_at_s = max(self.free_at_s, now_s - BURST_S) + rows / self.limits.rate
         return GO

@@ -46,6 +46,10 @@ class TableColumn:
     """It is NOT NULL."""
     has_default: bool = False
     """It has a value if a row gives none: a default, or because it is generated."""
+    joins: str | None = None
+    """The type or collation by which it takes different texts for the same; None if it takes only equal ones."""
+    ignores_last_spaces: bool = False
+    """It takes texts for the same that differ only in spaces at the end."""
 
 
 _FAMILIES: Final[Sequence[tuple[Family, Callable[[pa.DataType], bool]]]] = (

@@ -183,6 +183,13 @@ def table_problem(
             return f"column {each.name} is NOT NULL and has no default, and the view has no such column"
     if layout.keys:
         keys = frozenset(found.name for key in layout.keys if (found := matching(key, existing)))
+        for key in layout.keys:
+            found = matching(key, existing)
+            if found is not None and found.joins is not None:
+                return (
+                    f"column {found.name}, a key, is {found.joins}, which takes different texts for the same, so rows"
+                    " would be lost: give it a type and collation that compare all characters"
+                )
         if keys not in unique:
             return f"the table has no primary key or unique index on exactly {', '.join(sorted(keys))}, the keys"
         others = [each for each in unique if each != keys and each <= filled]

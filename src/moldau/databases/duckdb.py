@@ -59,7 +59,22 @@ class DuckDatabase:
             " ORDER BY column_index",
             [table.schema or "main", table.name],
         )
-        return [TableColumn(*row) for row in rows]
+        joining = self._joining(table, [name for name, kind, *_ in rows if kind == "VARCHAR"])
+        return [
+            TableColumn(name, kind, required, default, "VARCHAR with a collation" if name in joining else None)
+            for name, kind, required, default in rows
+        ]
+
+    def _joining(self, table: sql.TableName, texts: Sequence[str]) -> set[str]:
+        """Return the text columns whose collation takes different texts for the same. DuckDB's catalog does not say."""
+        if not texts:
+            return set()
+        probes = ", ".join(f"{name} = 'A' OR {name} = 'ä'" for name in map(sql.quoted, texts))
+        values = ", ".join("'a'" for _ in texts)
+        [found] = self.execute(
+            f"SELECT {probes} FROM (SELECT {sql.names(texts)} FROM {table.sql} WHERE false UNION ALL SELECT {values})"
+        )
+        return {name for name, is_joining in zip(texts, found, strict=True) if is_joining}
 
     def unique_keys(self, table: sql.TableName) -> list[frozenset[str]]:
         rows = self.execute(

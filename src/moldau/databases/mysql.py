@@ -27,7 +27,8 @@ IDLE_S: Final = 60
 """A driver that is suspended in a transaction loses it after so long, and with it the lock."""
 _SESSION: Final = (
     "SET SESSION sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,NO_ENGINE_SUBSTITUTION',"
-    f" SESSION time_zone = '+00:00', SESSION wait_timeout = {IDLE_S}, SESSION innodb_lock_wait_timeout = {2 * IDLE_S}"
+    " SESSION time_zone = '+00:00', SESSION default_storage_engine = InnoDB,"
+    f" SESSION wait_timeout = {IDLE_S}, SESSION innodb_lock_wait_timeout = {2 * IDLE_S}"
 )
 _TEMPORARY: Final = frozenset(
     {1020, 1021, 1037, 1040, 1041, 1053, 1077, 1079, 1114, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1226, 1317, 1927,
@@ -36,6 +37,10 @@ _TEMPORARY: Final = frozenset(
 """Error codes after which a retry may help: no connection, a deadlock, a full disk, a server that stops."""
 _BAD_ROW: Final = frozenset({1153, 1264, 1265, 1292, 1366, 1367, 1406, 1411, 3140, 3819, 4025})
 """Error codes for a value, of which pymysql reports some as errors of operation."""
+_EXACT: Final = re.compile(r"_bin$|^binary$")
+"""Collations that compare all characters, but perhaps not spaces at the end."""
+_NO_PAD: Final = re.compile(r"_nopad_|_0900_|^binary$")
+"""Collations that compare these too."""
 _SSL: Final = re.compile(r"ssl_(ca|cert|key)")
 
 
@@ -78,18 +83,34 @@ class MysqlDatabase:
             return list(cursor.fetchall())
 
     def columns(self, table: sql.TableName) -> list[TableColumn]:
+        self._check_engine(table)
         rows = self.execute(
-            "SELECT column_name, column_type, is_nullable, column_default, extra, generation_expression"
+            "SELECT column_name, column_type, is_nullable, column_default, extra, generation_expression, collation_name"
             " FROM information_schema.columns"
             " WHERE table_schema = coalesce(?, database()) AND table_name = ? ORDER BY ordinal_position",
             [table.schema, table.name],
         )
         return [
             TableColumn(
-                name, _text(kind), nullable == "NO", default is not None or "auto_increment" in extra or bool(made)
+                name, _text(kind), nullable == "NO", default is not None or "auto_increment" in extra or bool(made),
+                joins=f"{_text(kind)} COLLATE {collation}" if collation and not _EXACT.search(collation) else None,
+                ignores_last_spaces=bool(collation) and not _NO_PAD.search(collation),
             )
-            for name, kind, nullable, default, extra, made in rows
-        ]
+            for name, kind, nullable, default, extra, made, collation in rows
+        ]  # fmt: skip
+
+    def _check_engine(self, table: sql.TableName) -> None:
+        """Raise DatabaseRefused for a table whose rows would stay when the transaction is rolled back."""
+        found = self.execute(
+            "SELECT t.engine FROM information_schema.tables t JOIN information_schema.engines e ON e.engine = t.engine"
+            " WHERE t.table_schema = coalesce(?, database()) AND t.table_name = ? AND e.transactions <> 'YES'",
+            [table.schema, table.name],
+        )
+        if found:
+            raise DatabaseRefused(
+                f"table {table} has the engine {found[0][0]}, which has no transactions: ALTER TABLE {table.name}"
+                " ENGINE = InnoDB"
+            )
 
     def unique_keys(self, table: sql.TableName) -> list[frozenset[str]]:
         rows = self.execute(

@@ -78,8 +78,12 @@ class PostgresDatabase:
     def columns(self, table: sql.TableName) -> list[TableColumn]:
         rows = self.execute(
             "SELECT attname, format_type(atttypid, atttypmod), attnotnull,"
-            " atthasdef OR attidentity <> '' OR attgenerated <> ''"
-            " FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            " atthasdef OR attidentity <> '' OR attgenerated <> '',"
+            " CASE WHEN NOT collisdeterministic THEN 'COLLATE ' || collname"
+            " WHEN coalesce(base.typname, t.typname) IN ('citext', 'bpchar') THEN format_type(atttypid, atttypmod) END"
+            " FROM pg_attribute JOIN pg_type t ON t.oid = atttypid LEFT JOIN pg_type base ON base.oid = t.typbasetype"
+            " LEFT JOIN pg_collation c ON c.oid = attcollation"
+            " WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             [table.sql],
         )
         return [TableColumn(*row) for row in rows]

@@ -54,12 +54,24 @@ class SqliteDatabase:
 
     def columns(self, table: sql.TableName) -> list[TableColumn]:
         rows = self.execute(f"PRAGMA {_schema(table)}table_xinfo({sql.quoted(table.name)})")
+        collations = self._collations(table)
         return [
             TableColumn(
-                name, kind, bool(required or key) and not _is_rowid(kind, key, rows), default is not None or hidden > 0
+                name, kind, bool(required or key) and not _is_rowid(kind, key, rows), default is not None or hidden > 0,
+                joins=f"{kind} COLLATE {collations[name]}" if name in collations else None,
             )
             for _, name, kind, required, default, key, hidden in rows
-        ]
+        ]  # fmt: skip
+
+    def _collations(self, table: sql.TableName) -> dict[str, str]:
+        """Return the collations of columns in unique indexes that take different texts for the same."""
+        found = {}
+        for _, index, unique, *_ in self.execute(f"PRAGMA {_schema(table)}index_list({sql.quoted(table.name)})"):
+            for row in self.execute(f"PRAGMA {_schema(table)}index_xinfo({sql.quoted(index)})") if unique else ():
+                name, collation, is_key = row[2], row[4], row[5]
+                if name is not None and is_key and collation.upper() != "BINARY":
+                    found[name] = collation
+        return found
 
     def unique_keys(self, table: sql.TableName) -> list[frozenset[str]]:
         columns = self.execute(f"PRAGMA {_schema(table)}table_info({sql.quoted(table.name)})")

@@ -240,6 +240,8 @@ class _Write:
             found = matching(column.name, self._existing)
             is_key = column.name in self._layout.keys
             nulls = part.column(column.name)
+            if is_key and found is not None and found.ignores_last_spaces and column.family == "text":
+                self._check_last_spaces(column.name, rows, nulls, positions)
             if not (is_key or (found and found.is_required)) or not nulls.null_count:
                 continue
             is_wrong = pc.is_null(nulls)
@@ -253,6 +255,13 @@ class _Write:
                     rows, index, positions[index].as_py(), f"column {column.name}, which is {role}, is null"
                 )
         return part
+
+    def _check_last_spaces(self, key: str, rows: pa.RecordBatch, values: pa.Array, positions: pa.Array) -> None:
+        wrong = pc.indices_nonzero(pc.ends_with(values, " "))
+        if len(wrong):
+            index = wrong[0].as_py()
+            reason = f"column {key}, which is a key, ends with a space, which the table's collation ignores"
+            raise self._refusal(rows, index, positions[index].as_py(), reason)
 
     # --- a row that is refused --------------------------------------------------------------------------------------
 

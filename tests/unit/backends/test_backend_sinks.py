@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from moldau.backends.catalog import KINDS
 from moldau.backends.delivery import Delivery
 from moldau.backends.interface import Away, Row
+from moldau.backends.policy import Traffic
 from moldau.backends.sending import BackendGivenUp
 from moldau.client.secret_properties import MASK
 from moldau.pipelines.cases.case import recorded
+from moldau.pipelines.planning import backend_rows
 from moldau.pipelines.planning.backend_rows import ORIGIN, Batch, Delivering
 from moldau.pipelines.problems import InvalidPipeline
 from moldau.pipelines.reading.loading import load
@@ -175,3 +178,32 @@ def test_a_task_that_gives_up_shows_no_secret(tmp_path: Path) -> None:
     with pytest.raises(BackendGivenUp) as raised:
         list(delivering.deliver(Batch("query", 0, tmp_path), [batch]))
     assert str(raised.value).startswith(f"not with {MASK} (for ")
+
+
+class Taking:
+    def open(self) -> None:
+        pass
+
+    close = open
+
+    def write(self, rows: Sequence[Row]) -> None:
+        pass
+
+
+def test_the_rate_goes_on_in_the_next_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each micro-batch, however small, could send a row at once."""
+    traffics: list[tuple[Traffic, float]] = []
+
+    def traffic(*arguments: Any, free_at_s: float) -> Traffic:
+        traffics.append((Traffic(*arguments, free_at_s=free_at_s), free_at_s))
+        return traffics[-1][0]
+
+    monkeypatch.setattr(backend_rows, "Traffic", traffic)
+    delivering = Delivering(
+        sink="s", pipeline="p", make=Taking, delivery=Delivery(rate=1000), drops=True, fails=False, secrets=frozenset()
+    )
+    rows = pa.RecordBatch.from_pydict({name: ["x"] for name in ("id", "row", *ORIGIN, "value:body")})
+    for number, state in enumerate((tmp_path / "one", tmp_path / "one", tmp_path / "other")):
+        list(delivering.deliver(Batch("query", number, state), [rows]))
+    assert [began for _, began in traffics] == [0.0, traffics[0][0].free_at_s, 0.0]
+    assert traffics[0][0].free_at_s > 0

@@ -55,6 +55,19 @@ def test_tables_that_are_there(url: str) -> None:
     checks.check_tables(url)
 
 
+def test_keys_that_join_texts(url: str) -> None:
+    if url.startswith("duckdb"):
+        checks.check_keys_that_join_texts(url, "VARCHAR COLLATE NOCASE", "VARCHAR COLLATE NOACCENT")
+        return
+    checks.check_keys_that_join_texts(url, "TEXT COLLATE NOCASE", "TEXT COLLATE RTRIM")
+    to = checks.destination(url, mode="upsert", keys=("id",))
+    checks.execute(to, f"CREATE TABLE {to.table} (id TEXT NOT NULL, value INTEGER)")
+    checks.execute(to, f"CREATE UNIQUE INDEX ids ON {to.table} (id COLLATE NOCASE)")
+    problem = writing.check(to, pa.schema([("id", pa.string()), ("value", pa.int64())]))
+    assert problem is not None
+    assert problem.startswith("column id, a key, is TEXT COLLATE NOCASE, which takes different texts for the same")
+
+
 def test_bad_rows(url: str) -> None:
     checks.check_bad_rows(url)
 

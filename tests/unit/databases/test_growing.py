@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moldau.databases.changes.address import parse_address
+from moldau.databases.changes.columns import Column
 from moldau.databases.changes.errors import ChangesRefused
 from moldau.databases.changes.growing import GrowingStream, read_growing, read_present, sqlite_columns
 from moldau.databases.changes.options import ChangeOptions
@@ -79,6 +83,45 @@ def test_what_is_missing_is_refused(database: Path, tmp_path: Path) -> None:
     execute(database, "INSERT INTO orders (id, total, changed) VALUES (1, 'many', 'a')")
     with pytest.raises(ChangesRefused, match="column total: 'many' is not a double"):
         run(options_of(database), {})
+
+
+def test_a_name_that_is_no_column_is_refused(database: Path) -> None:
+    """SQLite would take it for a text."""
+    execute(database, "INSERT INTO orders (id, changed) VALUES (1, 'a')")
+    options = options_of(database)
+    other_case = replace(options, columns=(Column("ID", "bigint"),), growing="CHANGED")
+    assert [batch["ID"].to_pylist() for batch in read_present(other_case)] == [[1]]
+    typo = replace(options, columns=(*options.columns, Column("totl", "double")))
+    for wrong, name in ((typo, "totl"), (replace(options, growing="chnged"), "chnged")):
+        with pytest.raises(ChangesRefused, match=f"has no column {name}; it has id, total, photo, note, changed"):
+            run(wrong, {})
+        with pytest.raises(ChangesRefused, match=f"has no column {name}"):
+            GrowingStream(wrong).next_end({})
+        with pytest.raises(ChangesRefused, match=f"has no column {name}"):
+            list(read_present(wrong))
+    with pytest.raises(ChangesRefused, match="has no column idd"):
+        sqlite_columns(options.address, "orders", ("idd",))
+
+
+KILLED = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("UPDATE orders SET note = 'half written' || note")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_writer_that_was_killed_in_a_transaction(database: Path) -> None:
+    """Its changes are rolled back by whoever comes next."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        values = [(number, "x" * 3_000) for number in range(200)]
+        connection.executemany("INSERT INTO orders (id, note, changed) VALUES (?, ?, 'a')", values)
+    subprocess.run([sys.executable, "-c", KILLED, str(database)], check=False)
+    assert database.with_name("my shop.db-journal").stat().st_size > 0
+    rows, _ = run(options_of(database), {})
+    assert rows == values
 
 
 def _empty(folder: Path) -> Path:

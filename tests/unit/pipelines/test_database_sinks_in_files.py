@@ -109,7 +109,7 @@ def state(retained: int, status: str = "reserved", safe: int | None = None) -> d
 
 
 def test_warnings_about_slots() -> None:
-    told: dict[str, int] = {}
+    told: dict[str, SlotState] = {}
     assert list(warnings_of(state(GIB - 1), told)) == []
     assert list(warnings_of(state(GIB), told)) == [
         "database h/shop keeps 1 GiB of its log for slot s, which its disk must hold: the query is behind"
@@ -117,11 +117,26 @@ def test_warnings_about_slots() -> None:
     assert list(warnings_of(state(2 * GIB - 1), told)) == [], "it has been said"
     assert len(list(warnings_of(state(2 * GIB), told))) == 1
     assert list(warnings_of(state(0), told)) == []
-    (line,) = warnings_of(state(1 << 20, "extended", 300 << 20), told)
+    assert list(warnings_of(state(1 << 20, "reserved", 300 << 20), told)) == [], "a low limit is not yet near"
+    (line,) = warnings_of(state(400 << 20, "extended", 300 << 20), told)
     assert line.endswith("gives up the slot after 300 MiB more (max_slot_wal_keep_size)")
-    (line,) = warnings_of(state(5 << 20, "lost"), told)
+    assert list(warnings_of(state(500 << 20, "extended", 200 << 20), told)) == [], "it has been said"
+    (line,) = warnings_of(state(550 << 20, "extended", 150 << 20), told)
+    assert "after 150 MiB more" in line, "the rest has halved"
+    (line,) = warnings_of(state(700 << 20, "unreserved", -1), told)
+    assert "after 0 bytes more" in line
+    assert list(warnings_of(state(701 << 20, "unreserved", -2), told)) == []
+    (line,) = warnings_of(state(702 << 20, "lost"), told)
     assert "has dropped what was not read yet" in line
     assert lags_of(state(GIB)) == {"s": SlotLag("orders", GIB // 2)}
+
+
+def test_a_slot_that_is_behind_is_told_again_when_its_limit_is_near() -> None:
+    told: dict[str, SlotState] = {}
+    (line,) = warnings_of(state(5 * GIB, "extended", 4 * GIB), told)
+    assert "the query is behind" in line
+    (line,) = warnings_of(state(8 * GIB, "extended", GIB - 1), told)
+    assert "gives up the slot after" in line
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from harness.patience import PATIENCE_S
+from harness.patience import PATIENCE_S, wait_until
 from py4j.protocol import Py4JJavaError
 
+from moldau.backends.progress_files import note_waiting
+from moldau.pipelines.planning.compiling import Mode
 from moldau.pipelines.problems import PipelineError
 from moldau.pipelines.running import jobs
 from moldau.pipelines.running.state_directory import StateDirectory
@@ -71,3 +74,32 @@ def test_a_batch_write_stopped_during_planning_writes_nothing() -> None:
     assert not batch_write.isActive
     assert batch_write.lastProgress is None
     assert batch_write.exception() is None
+
+
+def test_queries_of_a_batch_run_note_what_they_wait_for_in_directories_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: dict[str, Path] = {}
+    release = threading.Event()
+
+    def write_batch(flow: Any, run_id: str, state: Path) -> int:
+        states[flow.name] = state
+        note_waiting(state / "sinks" / "shared", 0, (datetime.now(UTC), f"{flow.name} is away"))
+        assert release.wait(PATIENCE_S)
+        return 1
+
+    context = SimpleNamespace(setJobGroup=lambda *_, **__: None)
+    compiled: Any = SimpleNamespace(
+        flows=[SimpleNamespace(name=name) for name in ("a", "b")], session=SimpleNamespace(sparkContext=context)
+    )
+    monkeypatch.setattr(jobs, "write_batch", write_batch)
+    monkeypatch.setattr(jobs, "activate", lambda session: None)
+    made = jobs.jobs(lambda reload_steps: compiled, StateDirectory(tmp_path, True), Mode.BATCH, ["a", "b"])
+    queries = [job.start() for job in made]
+    for job in made:
+        waiting = wait_until(job.waiting, f"{job.name} says that it waits")
+        assert waiting is not None
+        assert waiting.endswith(f"{job.name} is away")
+    release.set()
+    wait_until(lambda: not any(query.isActive for query in queries), "both end")
+    assert states["a"] != states["b"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ OP: Final = "u"
 """Whether a row is new is not known."""
 _TYPES: Final = (("INT", "bigint"), ("REAL", "double"), ("FLOA", "double"), ("DOUB", "double"), ("BLOB", "binary"))
 """By a part of the declared type, as SQLite itself decides; everything else is a string."""
+_HALF_WRITTEN: Final = ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
 Value = int | float | str
 
 
@@ -47,9 +48,29 @@ def sqlite_columns(address: Address, table: str, keys: tuple[str, ...] = ()) -> 
     """Return the columns of a table. Raises ChangesRefused."""
     with _connected(address) as connection:
         rows = connection.execute(f"PRAGMA table_info({_quoted(table)})").fetchall()
-    if not rows:
+    folded = {key.lower() for key in keys}
+    columns = tuple(Column(row[1], _type(row[2]), 0, row[1].lower() in folded) for row in rows)
+    _check_names(address, table, [column.name for column in columns], keys)
+    return columns
+
+
+def _check_names(address: Address, table: str, present: Sequence[str], names: Iterable[str]) -> None:
+    """Raise ChangesRefused for a column that the table lacks: SQLite takes its name in quotes for a text."""
+    if not present:
         raise ChangesRefused(f"database {address.shown} has no table {table}")
-    return tuple(Column(row[1], _type(row[2]), 0, row[1] in keys) for row in rows)
+    folded = {name.lower() for name in present}
+    if missing := [name for name in names if name.lower() not in folded]:
+        raise ChangesRefused(
+            f"table {table} of database {address.shown} has no column {missing[0]}; it has {', '.join(present)}"
+        )
+
+
+def _check_table(connection: sqlite3.Connection, options: ChangeOptions) -> None:
+    rows = connection.execute(f"PRAGMA table_info({_quoted(options.table[1])})").fetchall()
+    names = [column.name for column in options.columns]
+    _check_names(
+        options.address, options.table[1], [row[1] for row in rows], [*names, *filter(None, [options.growing])]
+    )
 
 
 def _type(declared: str) -> str:
@@ -69,6 +90,7 @@ class GrowingStream:
         """End the stream at the present highest value, for Trigger.AvailableNow."""
         self._is_bounded = True
         with _connected(self._options.address) as connection:
+            _check_table(connection, self._options)
             self._target = self._highest(connection)
 
     def next_end(self, start: Mapping[str, Any], rows_max: int | None = None) -> dict[str, Any]:
@@ -76,6 +98,7 @@ class GrowingStream:
         deadline = self._clock() + IDLE_S
         after = start.get("after")
         with _connected(self._options.address) as connection:
+            _check_table(connection, self._options)
             while True:
                 end = self._next_value(connection, after, rows_max or self._options.rows_max)
                 if end is not None:
@@ -129,6 +152,7 @@ def read_present(options: ChangeOptions) -> Iterator[pa.RecordBatch]:
     names = ", ".join(_quoted(each.name) for each in options.columns)
     limit = -1 if options.limit is None else options.limit
     with _connected(options.address) as connection:
+        _check_table(connection, options)
         cursor = connection.execute(f"SELECT {names} FROM {_quoted(options.table[1])} LIMIT ?", (limit,))
         while rows := cursor.fetchmany(ROWS_MAX):
             yield _batch(rows, options.columns)
@@ -172,17 +196,40 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=BUSY_S)
+
+
+def _roll_back(path: Path) -> None:
+    """Roll back the transaction of a writer that was killed, as every reader does that may write the file."""
+    for mode in ("ro", "rw"):
+        with closing(_opened(path, mode)) as connection:
+            try:
+                connection.execute("SELECT 1 FROM sqlite_schema").fetchone()
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname not in _HALF_WRITTEN or mode == "rw":
+                    raise
+
+
 @contextmanager
 def _connected(address: Address) -> Iterator[sqlite3.Connection]:
-    """Yield a connection that only reads; errors of SQLite are ChangesRefused, a locked file is a ConnectionError."""
+    """Yield a connection that only reads; errors of SQLite are ChangesRefused, but a ConnectionError for a locked file,
+    and for one whose writer was killed in a transaction."""
     path = Path(address.path).absolute()
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=BUSY_S)) as connection:
+        _roll_back(path)
+        with closing(_opened(path, "ro")) as connection:
             yield connection
     except sqlite3.OperationalError as error:
         sentence = f"database {path}: {error}"
         if "locked" in str(error) or "busy" in str(error):
             raise ConnectionError(sentence) from None
+        if error.sqlite_errorname in _HALF_WRITTEN:
+            raise ConnectionError(
+                f"database {path}: its writer was killed in a transaction, which a process that may write the file must"
+                " roll back"
+            ) from None
         raise ChangesRefused(sentence) from None
     except sqlite3.Error as error:
         raise ChangesRefused(f"database {path}: {error}") from None

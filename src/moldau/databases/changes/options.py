@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from moldau.databases.changes.address import Address, parse_address
 from moldau.databases.changes.columns import Column, columns_from_json, columns_to_json
-from moldau.databases.changes.postgresql import object_name
+from moldau.databases.changes.postgresql import ACTIONS, Wanted, object_name
 from moldau.databases.changes.rows import TRUNCATIONS, Truncation
 from moldau.databases.changes.tables import parse_table
 
@@ -42,6 +42,12 @@ class ChangeOptions:
     @property
     def publication(self) -> str:
         return self.published_as or object_name(self.pipeline, self.source)
+
+    @property
+    def wanted(self) -> Wanted:
+        """Return what must be published. A truncation that is to be skipped may be missing."""
+        skipped = {"truncate"} if self.truncation == "skip" else set()
+        return Wanted(frozenset(column.name for column in self.columns), frozenset(ACTIONS) - skipped)
 
     @property
     def shown_table(self) -> str:

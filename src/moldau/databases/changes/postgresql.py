@@ -31,6 +31,19 @@ SETTINGS: Final = (
     " SET extra_float_digits = 3; SET bytea_output = 'hex'; SET statement_timeout = 0; SET lock_timeout = 0;"
     " SET idle_in_transaction_session_timeout = 0; SET search_path = ''; SET row_security = off"
 )
+ACTIONS: Final = ("insert", "update", "delete", "truncate")
+FILTERS_VERSION_MIN: Final = 150_000
+"""From PostgreSQL 15 on a publication can leave out rows and columns."""
+_ACTIONS: Final = (
+    "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_catalog.pg_publication WHERE pubname = %s"
+)
+_FILTERS: Final = """
+    SELECT rowfilter, attnames::text[], array(
+        SELECT attname::text FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+        JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = schemaname AND c.relname = tablename AND a.attnum > 0 AND NOT a.attisdropped
+          AND a.attgenerated = '')
+    FROM pg_catalog.pg_publication_tables WHERE (pubname, schemaname, tablename) = (%s, %s, %s)"""
 SLOT_BUSY_S: Final = 30.0
 """How long to wait for a slot that another connection reads: that of a task that was cancelled, for example."""
 OPEN_TRANSACTIONS_S: Final = 300.0
@@ -58,6 +71,15 @@ class Table:
     @property
     def has_key(self) -> bool:
         return any(column.is_key for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a stream reads of a table."""
+
+    columns: frozenset[str]
+    actions: frozenset[str]
+    """Of ACTIONS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +151,9 @@ def _flat(error: Exception) -> str:
 # --- the catalog ----------------------------------------------------------------------------------------------------
 
 _FIND: Final = """
-    SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident
+    SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relreplident,
+           (SELECT i.inhrelid::pg_catalog.regclass::text FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid
+            LIMIT 1)
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relname = %s"""
 _COLUMNS: Final = """
@@ -159,10 +183,15 @@ def read_table(connection: psycopg.Connection[Any], address: Address, schema: st
         found = connection.execute(_FIND, (schema, name)).fetchone()
         if found is None:
             raise ChangesRefused(f"database {address.shown} has no table {schema}.{name}")
-        oid, schema, name, kind, persistence, identity = map(_text, found)
+        oid, schema, name, kind, persistence, identity = map(_text, found[:6])
         rows = connection.execute(_COLUMNS, {"table": int(oid), "identity": identity}).fetchall()
     if kind not in ("r", "p") or persistence != "p":
         raise ChangesRefused(f"{schema}.{name} is not an ordinary table: the log has no changes of it")
+    if kind == "r" and found[6] is not None:
+        raise ChangesRefused(
+            f"table {schema}.{name} has tables that inherit from it, such as {found[6]}: their rows are rows of it, but"
+            " the log has them under their own names; read each of these tables as a source of its own"
+        )
     columns = tuple(Column(row[0], spark_type(row[2], row[3]), row[1], bool(row[4])) for row in rows)
     table = Table(int(oid), schema, name, identity, columns)
     if identity == "n":
@@ -208,8 +237,11 @@ def object_name(pipeline: str, source: str, suffix: str = "") -> str:
     return f"{name}_{suffix}" if suffix else name
 
 
-def ensure_publication(connection: psycopg.Connection[Any], address: Address, name: str, table: Table) -> None:
-    """Create the publication of the table if there is none. Raises ChangesRefused if there is one without the table."""
+def ensure_publication(
+    connection: psycopg.Connection[Any], address: Address, name: str, table: Table, wanted: Wanted
+) -> None:
+    """Create the publication of the table if there is none. Raises ChangesRefused if there is one without the table, or
+    without some of its changes."""
     from psycopg import sql
 
     with translated(address):
@@ -224,11 +256,15 @@ def ensure_publication(connection: psycopg.Connection[Any], address: Address, na
                 f"publication {name} of database {address.shown} does not have the table {table.shown}:"
                 f" ALTER PUBLICATION {name} ADD TABLE {table.shown}"
             )
+        _check_filters(connection, address, name, (table.schema, table.name), wanted)
 
 
-def check_publication(connection: psycopg.Connection[Any], address: Address, name: str, table: tuple[str, str]) -> None:
+def check_publication(
+    connection: psycopg.Connection[Any], address: Address, name: str, table: tuple[str, str], wanted: Wanted
+) -> None:
     """Raise ChangesLost if the publication no longer has the table, because it was created again or taken out of it:
-    else the slot would be read on, without a change, for ever. Raise ChangesRefused if there is no such table."""
+    else the slot would be read on, without a change, for ever. Raise ChangesRefused if there is no such table, or if
+    the publication leaves out some of its changes."""
     with translated(address):
         if not _is_published(connection, name, *table):
             read_table(connection, address, *table)
@@ -236,6 +272,35 @@ def check_publication(connection: psycopg.Connection[Any], address: Address, nam
                 f"publication {name} of database {address.shown} no longer has the table {'.'.join(table)}, and changes"
                 " are missing; `moldau pipeline run FILE --fresh` reads the whole table again"
             )
+        _check_filters(connection, address, name, table, wanted)
+
+
+def _check_filters(
+    connection: psycopg.Connection[Any], address: Address, name: str, table: tuple[str, str], wanted: Wanted
+) -> None:
+    """Raise ChangesRefused if the publication leaves out actions, rows or columns: they would be missing silently."""
+    shown = f"publication {name} of database {address.shown}"
+    actions = connection.execute(_ACTIONS, (name,)).fetchone()
+    assert actions is not None, "its table was found"
+    if missing := [
+        action for action, is_in in zip(ACTIONS, actions, strict=True) if action in wanted.actions and not is_in
+    ]:
+        raise ChangesRefused(
+            f"{shown} leaves out {', '.join(missing)}: ALTER PUBLICATION {name} SET (publish = '{', '.join(ACTIONS)}')"
+        )
+    if connection.info.server_version < FILTERS_VERSION_MIN:
+        return
+    found = connection.execute(_FILTERS, (name, *table)).fetchone()
+    assert found is not None, "its table was found"
+    condition, columns, of_table = found
+    if condition is not None:
+        raise ChangesRefused(f"{shown} has only the rows of {'.'.join(table)} with {condition}: take away its WHERE")
+    left_out = [each for each in of_table if each not in columns and each in wanted.columns]
+    if left_out:
+        raise ChangesRefused(
+            f"{shown} leaves out column {left_out[0]} of {'.'.join(table)}: give the source a `schema` without it, or"
+            " take away the publication's list of columns"
+        )
 
 
 def _is_published(connection: psycopg.Connection[Any], name: str, schema: str, table: str) -> bool:

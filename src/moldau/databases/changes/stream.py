@@ -21,6 +21,7 @@ from moldau.databases.changes.errors import ChangesError, ChangesLost
 from moldau.databases.changes.offsets import Offset
 from moldau.databases.changes.options import ChangeOptions
 from moldau.databases.changes.postgresql import (
+    Table,
     advance_slot,
     check_publication,
     check_server,
@@ -37,6 +38,7 @@ from moldau.databases.changes.postgresql import (
 from moldau.databases.changes.reading import ChangePiece, PartPiece, Piece
 from moldau.databases.changes.slot_files import Manifest, SlotFiles, orphans
 from moldau.databases.changes.snapshot import Cancelled, copy_table
+from moldau.databases.changes.tables import check_declared
 
 if TYPE_CHECKING:
     import psycopg
@@ -203,7 +205,7 @@ class ChangeStream:
         is on disk may be within a record; where the next record was to begin at an earlier time is not.
         """
         if self._heartbeat is not None and self._heartbeat <= flushed and self._clock() >= self._next_heartbeat_s:
-            check_publication(connection, self._options.address, self._options.publication, self._options.table)
+            self._check_publication(connection)
             advance_slot(connection, self._options.address, slot, self._heartbeat)
             self._next_heartbeat_s = self._clock() + HEARTBEAT_S
             self._heartbeat = None
@@ -216,16 +218,28 @@ class ChangeStream:
         assert start.slot is not None, "only a fresh stream has no slot"
         if self._connection is None or self._connection.closed or self._slot != start.slot:
             self._disconnect()
-            self._connection = connect(self._options.address, "moldau changes")
-            check_slot(self._connection, self._options.address, start.slot)
-            check_publication(self._connection, self._options.address, self._options.publication, self._options.table)
+            options = self._options
+            self._connection = connect(options.address, "moldau changes")
+            if self._slot is None:
+                _check_declared(options, read_table(self._connection, options.address, *options.table))
+            check_slot(self._connection, options.address, start.slot)
+            self._check_publication(self._connection)
             self._slot, self._advanced, self._scanned, self._heartbeat = start.slot, 0, 0, None
         return self._connection
+
+    def _check_publication(self, connection: psycopg.Connection[Any]) -> None:
+        options = self._options
+        check_publication(connection, options.address, options.publication, options.table, options.wanted)
 
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _check_declared(options: ChangeOptions, table: Table) -> None:
+    if options.is_declared:
+        check_declared(table, options.columns)
 
 
 def _next_parts(manifest: Manifest, part: int, rows_max: int) -> Offset:
@@ -281,8 +295,9 @@ class _Copying:
         with closing(connect(options.address, "moldau changes")) as connection:
             check_server(connection, options.address)
             table = read_table(connection, options.address, *options.table)
+            _check_declared(options, table)
             drop_orphans(options)
-            ensure_publication(connection, options.address, options.publication, table)
+            ensure_publication(connection, options.address, options.publication, table, options.wanted)
             lock = files.create()
             try:
                 lsn = create_slot(connection, options.address, slot)

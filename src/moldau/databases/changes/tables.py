@@ -53,6 +53,17 @@ def declared_columns(table: Table | None, declared: Sequence[Column]) -> tuple[C
     )
 
 
+def check_declared(table: Table, declared: Sequence[Column]) -> None:
+    """Raise ChangesRefused if the table lacks a column that the user declared, or has another key: else there would be
+    nulls for ever, or records under keys of which the log says nothing."""
+    now = {column.name for column in table.columns}
+    if missing := [column.name for column in declared if column.name not in now]:
+        raise ChangesRefused(f"table {table.shown} has no column {missing[0]}; it has {', '.join(sorted(now))}")
+    key, own = ([column.name for column in columns if column.is_key] for columns in (declared, table.columns))
+    if set(key) != set(own) and table.identity != "f":
+        raise ChangesRefused(f"table {table.shown} has the key {', '.join(own)}, but `key` is {', '.join(key)}")
+
+
 def look_up_columns(
     address: Address, table: tuple[str, str], source: Path | None, declared: Sequence[Column] = ()
 ) -> tuple[Column, ...]:

@@ -40,6 +40,8 @@ ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 DEAD_LETTER_SCHEMA: Final = f"key binary, value binary, headers {HEADERS_TYPE}"
 DEAD_LETTERS_AT_ONCE: Final = 500
 TALLY_EVERY_S: Final = 1.0
+_FREE_AT_S: Final[dict[tuple[Path, int], float]] = {}
+"""By directory of the query and sink, and task, of this process: when the rate of a sink allows its next row."""
 
 
 @dataclass(slots=True)
@@ -115,10 +117,11 @@ class Delivering:
             waiting.note(outage)
             tally.note()
 
+        traffic = Traffic(self.delivery.limits(), random.random, free_at_s=_FREE_AT_S.get((batch.state, task), 0.0))
         sending = Sending(
             self.make,
             self.delivery,
-            Traffic(self.delivery.limits(), random.random),
+            traffic,
             on_delivered=note_delivered,
             on_outage=note_outage,
             on_retries=lambda rows, error: tally.add(Tally(retries=rows), one_line(error)),
@@ -135,6 +138,7 @@ class Delivering:
         except BackendGivenUp as error:
             raise BackendGivenUp(masked(str(error), self.secrets)) from None
         finally:
+            _FREE_AT_S[batch.state, task] = traffic.free_at_s
             delivered.close()
             waiting.note(None)
             tally.note()

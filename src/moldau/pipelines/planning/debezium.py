@@ -35,6 +35,7 @@ from pyspark.sql.types import (
 
 from moldau.databases.changes.rows import CHANGE_COLUMNS
 from moldau.pipelines.planning.computed_once import once
+from moldau.pipelines.planning.record_schemas import VALUE
 from moldau.pipelines.planning.rejection_reasons import json_rejection, quote
 
 ENVELOPE: Final = "_moldau_envelope"
@@ -50,6 +51,7 @@ BASE64_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 WITH_AFTER: Final = ("r", "c", "u")
 WITH_BEFORE: Final = ("d",)
 WITHOUT_ROW: Final = ("t",)
+NO_KEY: Final = "a tombstone whose key has no column of the schema"
 _NUMBER: Final = r"^-?\d{1,18}$"
 _TIME_TYPES: Final = (DateType, TimestampType, TimestampNTZType)
 SECONDS_MAX: Final = 300_000_000_000
@@ -98,20 +100,42 @@ def _parsed_as(data_type: DataType) -> DataType:
     return StringType() if isinstance(data_type, _TIME_TYPES) else data_type
 
 
-def with_envelope(frame: DataFrame, parsed: Column, row: StructType, options: Mapping[str, str]) -> DataFrame:
-    """Add the columns that `change` and `is_change` read: each is computed once, however often it is used."""
+def with_envelope(
+    frame: DataFrame, parsed: Column, row: StructType, options: Mapping[str, str], has_tombstones: bool
+) -> DataFrame:
+    """Add the columns that `change` and `is_change` read: each is computed once, however often it is used. A tombstone
+    is the deletion of the row that its key names."""
     flat = F.struct(*(parsed.getField(name).alias(name) for name in _envelope(row).names))
     frame = frame.withColumn(ENVELOPE, once(F.coalesce(parsed.getField("payload"), flat)))
     for name, part in PARTS.items():
-        frame = frame.withColumn(name, once(_converted(F.col(ENVELOPE).getField(part), row, options)))
+        given = F.col(ENVELOPE).getField(part)
+        if has_tombstones and name == BEFORE:
+            given = F.when(F.col(VALUE).isNull(), _key(row, options)).otherwise(given)
+        frame = frame.withColumn(name, once(_converted(given, row, options)))
     return frame
+
+
+def _key(row: StructType, options: Mapping[str, str]) -> Column:
+    """Return the columns of the record's key."""
+    before = next(field.dataType for field in _envelope(row).fields if field.name == "before")
+    assert isinstance(before, StructType)
+    with_payload = StructType([*before.fields, StructField("payload", before)])
+    parsed = F.from_json(F.col("key").cast("string"), with_payload, json_options(options))
+    return F.coalesce(
+        parsed.getField("payload"), F.struct(*(parsed.getField(name).alias(name) for name in before.names))
+    )
+
+
+def is_deletion(row: StructType) -> Column:
+    """Return whether a tombstone names a row."""
+    return F.coalesce(*(F.col(BEFORE).getField(name).cast("string") for name in row.names)).isNotNull()
 
 
 def change(row: StructType) -> Column:
     """Return the row of the view that an envelope makes."""
     envelope = F.col(ENVELOPE)
-    op, source = envelope.getField("op"), envelope.getField("source")
-    is_deleted = op.isin(*WITH_BEFORE)
+    op = F.when(F.col(VALUE).isNotNull(), envelope.getField("op")).otherwise("d")
+    source, is_deleted = envelope.getField("source"), op.isin(*WITH_BEFORE)
     now = {
         name: F.when(is_deleted, F.col(BEFORE).getField(name)).otherwise(F.col(AFTER).getField(name))
         for name in row.names

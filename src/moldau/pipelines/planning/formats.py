@@ -81,7 +81,7 @@ def _parse_values(records: DataFrame, source: TopicSource, schema: StructType, o
     if source.format == "json":
         return _json(records, schema, options)
     if source.format == "debezium":
-        return _debezium(records, schema, options)
+        return _debezium(records, schema, options, has_tombstones=source.tombstone == "row")
     if source.format == "csv":
         return _csv(records, schema, options)
     if source.format == "avro":
@@ -114,14 +114,16 @@ def _json(records: DataFrame, schema: StructType, options: Mapping[str, str]) ->
     )
 
 
-def _debezium(records: DataFrame, row: StructType, options: Mapping[str, str]) -> Parsed:
+def _debezium(records: DataFrame, row: StructType, options: Mapping[str, str], has_tombstones: bool) -> Parsed:
     parsed = _json(records, debezium.envelope_schema(row), debezium.json_options(options))
+    reason = _reasons(lambda value: debezium.rejection(value, row, options))
+    is_deletion = F.col(VALUE).isNotNull() | debezium.is_deletion(row)
     return Parsed(
-        debezium.with_envelope(parsed.frame, parsed.row, row, options),
-        parsed.is_good & _good(debezium.is_change(_text(), row), None),
+        debezium.with_envelope(parsed.frame, parsed.row, row, options, has_tombstones),
+        parsed.is_good & _good(debezium.is_change(_text(), row), None) & is_deletion,
         debezium.change(row),
         debezium.view_schema(row),
-        _reasons(lambda value: debezium.rejection(value, row, options)),
+        lambda value: F.coalesce(reason(value), F.lit(debezium.NO_KEY)),
     )
 
 

@@ -253,9 +253,9 @@ def _tombstone(section: Section, format_: SourceFormat) -> Tombstone | None:
     if not section.has("tombstone"):
         return None
     tombstone = section.choice("tombstone", TOMBSTONES, "row")
-    if tombstone != "drop" and format_ == "debezium":
+    if tombstone == "bad" and format_ == "debezium":
         message = "a tombstone of Debezium's follows the deletion that it repeats"
-        section.refuse(message, section.value_place("tombstone"), "leave it out")
+        section.refuse(message, section.value_place("tombstone"), "drop, or row for a compacted topic")
     if tombstone == "bad" and format_ == "raw":
         place = section.value_place("tombstone")
         section.refuse("'tombstone: bad' is not for format raw: every record fits", place, "row or drop")

@@ -121,19 +121,17 @@ def lags_of(states: Mapping[str, WatchedSlot]) -> dict[str, SlotLag]:
     return {slot: SlotLag(watched.source, watched.state.behind_bytes) for slot, watched in states.items()}
 
 
-def warnings_of(states: Mapping[str, WatchedSlot], told: dict[str, int]) -> Iterator[str]:
-    """Yield a warning for each slot that endangers the database or itself. `told` notes what has been said: retained
-    bytes by slot."""
+def warnings_of(states: Mapping[str, WatchedSlot], told: dict[str, SlotState]) -> Iterator[str]:
+    """Yield a warning for each slot that endangers the database or itself. `told` has the state of each slot that was
+    last warned of."""
     for slot, (place, one, _) in states.items():
-        is_running_out = one.wal_status in ("unreserved", "lost") or (
-            one.safe_bytes is not None and one.safe_bytes < LITTLE_LEFT_BYTES
-        )
+        is_running_out = _is_running_out(one)
         if one.retained_bytes < MUCH_BYTES and not is_running_out:
             told.pop(slot, None)
             continue
-        if slot in told and one.retained_bytes < 2 * told[slot]:
+        if slot in told and not _is_worse(one, told[slot]):
             continue
-        told[slot] = max(one.retained_bytes, 1)
+        told[slot] = one
         text = f"database {place} keeps {bytes_text(one.retained_bytes)} of its log for slot {slot}"
         if one.wal_status == "lost":
             yield f"{text}: it has dropped what was not read yet"
@@ -144,12 +142,30 @@ def warnings_of(states: Mapping[str, WatchedSlot], told: dict[str, int]) -> Iter
             yield f"{text}, which its disk must hold: the query is behind"
 
 
+def _is_running_out(slot: SlotState) -> bool:
+    """Return whether the database will soon give up the slot, or has."""
+    if slot.wal_status in ("unreserved", "lost"):
+        return True
+    return slot.safe_bytes is not None and slot.safe_bytes < min(LITTLE_LEFT_BYTES, slot.retained_bytes)
+
+
+def _is_worse(now: SlotState, told: SlotState) -> bool:
+    """Return whether it has doubled since it was said, or the rest is only half as much, or its kind is another."""
+    if now.retained_bytes >= 2 * max(told.retained_bytes, 1) or (now.wal_status == "lost") > (
+        told.wal_status == "lost"
+    ):
+        return True
+    if not _is_running_out(now):
+        return False
+    return not _is_running_out(told) or (now.safe_bytes or 0) <= (told.safe_bytes or 0) // 2 < (told.safe_bytes or 0)
+
+
 class DatabaseWatch:
     """Looks at the slots in a thread, as a database may take long to answer."""
 
     def __init__(self, pipeline: Pipeline, state: Path) -> None:
         self._pipeline, self._state = pipeline, state
-        self._told: dict[str, int] = {}
+        self._told: dict[str, SlotState] = {}
         self._warnings: list[str] = []
         self._states: Mapping[str, WatchedSlot] = {}
         self._is_over = threading.Event()

@@ -40,7 +40,7 @@ def jobs(compile_flows: Compile, directory: StateDirectory, mode: Mode, only: Co
     )
     if mode is Mode.BATCH:
         run_id = uuid.uuid4().hex  # the same for all attempts: a table that already has the batch skips it
-        return [Job(flow.name, partial(_start_batch_write, compiled, flow, run_id, directory)) for flow in flows]
+        return [_batch_job(compiled, flow, run_id, directory.batch_state(flow.name)) for flow in flows]
     until_caught_up = mode is Mode.UNTIL_CAUGHT_UP
     tracker = compiled.session.sparkContext.statusTracker()
 
@@ -68,13 +68,24 @@ def activate(session: SparkSession) -> None:
     session_class._get_j_spark_session_class(session._jvm).setActiveSession(session._jsparkSession)
 
 
-def _start_batch_write(compiled: Compiled, flow: Flow, run_id: str, directory: StateDirectory) -> Query:
+def _batch_job(compiled: Compiled, flow: Flow, run_id: str, state: Path) -> Job:
+    start = partial(_start_batch_write, compiled, flow, run_id, state)
+    return Job(flow.name, start, waiting=lambda: read_waiting(_states_of(state)))
+
+
+def _states_of(state: Path) -> list[Path]:
+    """Return where tasks of a query may note that they wait: its own directory, and those of sinks that share it."""
+    return [state, *state.glob("sinks/*")]
+
+
+def _start_batch_write(compiled: Compiled, flow: Flow, run_id: str, state: Path) -> Query:
     context = compiled.session.sparkContext
+    forget_waiting(_states_of(state))
 
     def write() -> int:
         activate(compiled.session)
         context.setJobGroup(run_id + flow.name, flow.name, interruptOnCancel=True)
-        return write_batch(flow, run_id, directory.path)
+        return write_batch(flow, run_id, state)
 
     return BatchWrite(write, cancel=lambda: context.cancelJobGroup(run_id + flow.name))
 
@@ -87,7 +98,7 @@ class Stream:
         self._flow, self._is_stale = flow, False
         self._compile_flows, self._until_caught_up = compile_flows, until_caught_up
         self._checkpoint = directory.checkpoint(flow.name)
-        forget_tallies(self._states())
+        forget_tallies(_states_of(self._checkpoint))
 
     def start(self) -> Query:
         if self._is_stale:
@@ -97,24 +108,20 @@ class Stream:
                 self._is_stale = False
         if self._flow.mode != "complete":  # in mode complete every batch writes all windows: none is owed
             SparkCheckpoint(self._checkpoint).plan_owed_batch()
-        forget_waiting(self._states())
+        forget_waiting(_states_of(self._checkpoint))
         return start(self._flow, self._checkpoint, self._until_caught_up)
 
     def position(self) -> Offsets:
         return SparkCheckpoint(self._checkpoint).position()
 
     def waiting(self) -> str | None:
-        return read_waiting(self._states())
+        return read_waiting(_states_of(self._checkpoint))
 
     def tallies(self) -> Mapping[str, Tally]:
         """Return what the tasks noted, by sink."""
         names = sinks_of(self.name)
         states = {name: self._checkpoint / "sinks" / name if len(names) > 1 else self._checkpoint for name in names}
         return {name: tally for name, state in states.items() if (tally := read_tally(state)) is not None}
-
-    def _states(self) -> list[Path]:
-        """Return where its tasks may note that they wait: its own directory, and those of sinks that share it."""
-        return [self._checkpoint, *self._checkpoint.glob("sinks/*")]
 
     def discard_plan(self) -> None:
         self._is_stale = True

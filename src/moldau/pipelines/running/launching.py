@@ -111,6 +111,7 @@ def launch(
                 directory.write_status(replace(status, updated=utc_now(), message=phase).to_json())
 
             created = topics.prepare(pipeline, {sink for name in chosen for sink in sinks_of(name)})
+            of_topics = topics.warnings(pipeline)
             spark = session(on_phase)
             on_phase(f"compiling {len(chosen)} {'query' if len(chosen) == 1 else 'queries'}")
             jobs = _jobs(pipeline, spark, directory, options, chosen)
@@ -129,7 +130,7 @@ def launch(
                 display.say(line)
             identity.record(directory, pipeline.name, chosen, lambda: uuid.uuid4().hex)
         bad_records = BadRecords(rules(pipeline, options.fate), set())
-        warnings = _warnings(pipeline, queries, chosen, is_batch)
+        warnings = [*of_topics, *_warnings(pipeline, queries, chosen, is_batch)]
         for line in [*(f"made topic {topic}" for topic in created), *warnings, *bad_records.of_killed_run(run_before)]:
             display.say(line)
         run = Run(jobs, directory, display, stop, status, random.random, options.debug)

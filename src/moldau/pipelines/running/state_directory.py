@@ -9,6 +9,7 @@
       stop                      created by `moldau pipeline stop`: the run ends when it sees it
       checkpoints/<query>/      Spark's: offsets, commits, state
       batch/                    the same for --batch runs, which have no checkpoints
+        queries/<query>/        files of a batch write
 
 The kernel releases the lock when the process dies, however it dies, so a dead run never blocks a new one. Files are
 written under a temporary name and renamed: a reader sees the old text or the new one. This module uses no Spark and no
@@ -37,6 +38,7 @@ STATUS: Final = "status.json"
 STOP: Final = "stop"
 FAILURES: Final = "failures.log"
 CHECKPOINTS: Final = "checkpoints"
+QUERIES: Final = "queries"
 FORGOTTEN: Final = ".forgotten-"
 """Prefix of a checkpoint that is being removed. No query's name begins with a dot."""
 LOCK_PATIENCE_S: Final = 0.5
@@ -87,6 +89,10 @@ class StateDirectory:
 
     def checkpoint(self, query: str) -> Path:
         return self.checkpoints / query
+
+    def batch_state(self, query: str) -> Path:
+        """Return the directory for files of a batch write. Each query has its own: they run at the same time."""
+        return self.path / QUERIES / query
 
     @contextmanager
     def locked(self, holder: Holder) -> Iterator[None]:

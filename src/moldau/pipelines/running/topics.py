@@ -7,11 +7,13 @@ clearly and within seconds. If the broker becomes unreachable later, the queries
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.base.listeners import start_command
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.topics import topic_configs
 from moldau.client.cluster import Cluster
 from moldau.pipelines.problems import InvalidPipeline, PipelineError, Problem, Severity, did_you_mean
 from moldau.pipelines.spec import Pipeline, TopicSink, TopicSource
@@ -40,6 +42,33 @@ def missing_topics(pipeline: Pipeline) -> list[Problem]:
     """Return a warning for each topic of a source that does not exist. Raises PipelineError if no broker answers."""
     with _cluster(pipeline, CHECK_TIMEOUT_S) as cluster:
         return [] if cluster is None else _missing_topics(pipeline, cluster.topics(), "warning")
+
+
+def warnings(pipeline: Pipeline) -> list[str]:
+    """Return a line for each compacted topic of envelopes whose tombstones are left out by default."""
+    topics = {
+        topic: source.name
+        for source in pipeline.sources.values()
+        if isinstance(source, TopicSource) and source.format == "debezium" and source.tombstone is None
+        for topic in source.topics
+    }
+    if not topics:
+        return []
+    with _cluster(pipeline, TIMEOUT_S) as cluster:
+        return [
+            f"source {name}: topic {topic} is compacted, so of a deletion it keeps only the tombstone, and that is left"
+            " out: give the source `tombstone: row`"
+            for topic, name in topics.items()
+            if cluster is not None and _is_compacted(cluster, topic)
+        ]
+
+
+def _is_compacted(cluster: Cluster, topic: str) -> bool:
+    """Return False also if the user may not see it."""
+    with suppress(KafkaError):
+        configs = topic_configs(ClusterAdmin(cluster, int(TIMEOUT_S * 1000)), topic)
+        return any(each.name == "cleanup.policy" and "compact" in (each.value or "") for each in configs)
+    return False
 
 
 @contextmanager
