@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from batches import batch, now_ms
 from compacted_topics import EAGER, Read, Writer, read_all, table
+from harness.depth import sample
 from harness.patience import wait_until
 from protocol_requests import end_offset, list_offset, produce
 from wire_client import Wire, message
@@ -29,7 +30,7 @@ def bootstrap() -> Iterator[str]:
         yield running.bootstrap_servers
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", sample(["none", "gzip", "snappy", "lz4", "zstd"], 2))
 def test_the_last_value_of_each_key_stays_at_its_offset(bootstrap: str, create_topic: CreateTopic, codec: str) -> None:
     name = create_topic(config=EAGER)
     writer = Writer(bootstrap, name, compression_type=codec)
