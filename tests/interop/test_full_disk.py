@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from batches import batch
 from failover_roles import controller_of
-from harness.depth import deep
+from harness.depth import only_deep
 from harness.patience import PATIENCE_S, wait_until
 from protocol_requests import end_offset, fetch, produce
 from scarce_machine import environment, mount_tmpfs
@@ -31,8 +31,7 @@ pytestmark = pytest.mark.moldau_only
 
 FULL = 3
 """The node whose disk is full."""
-ELECTIONS = deep(2)
-"""In one of two, the disk of the killed leader is not full."""
+ELECTIONS = 3
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 STORAGE_ERROR = 56
 TOPIC = "kept"
@@ -109,6 +108,7 @@ def nodes(small_disk: Path, tmp_path: Path) -> Iterator[dict[int, NodeProcess]]:
             each.close()
 
 
+@only_deep
 def test_a_node_with_a_full_disk_goes_on(nodes: dict[int, NodeProcess], small_disk: Path) -> None:
     full, filler = nodes[FULL], small_disk / "filler"
     create_topic(nodes, FULL)

@@ -302,22 +302,11 @@ def test_a_second_broker_on_the_same_directory_is_refused(node: Node, tmp_path: 
     assert node.answers()
 
 
-@pytest.fixture
-def read_only_dir(tmp_path: Path) -> Iterator[Path]:
-    """Permissions do not apply to root, so root gets a file system mounted read-only."""
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not apply to root; test_scarce_machine mounts read-only")
+def test_a_directory_without_permission_is_reported(tmp_path: Path) -> None:
     where = tmp_path / "read-only"
-    if os.geteuid() != 0:
-        where.mkdir(mode=0o555)
-        yield where
-        return
-    mount_tmpfs(where, "size=1m,ro")
-    yield where
-    subprocess.run(["umount", str(where)], check=True)
-
-
-def test_a_read_only_directory_is_reported(read_only_dir: Path, tmp_path: Path) -> None:
-    printed = refused_start(read_only_dir, tmp_path)
-    assert "ermission" in printed or "ead-only" in printed
+    where.mkdir(mode=0o555)
+    assert "ermission" in refused_start(where, tmp_path)
 
 
 # ---- a full disk
@@ -332,7 +321,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_refuses_writes_and_loses_nothing(small_disk: Path) -> None:
-    """A ballast file leaves little space; writing fills it; removing the ballast frees space again."""
+    """A ballast file leaves little space, and writing fills it. The broker starts again on the full disk; without the
+    ballast it writes again."""
     ballast = small_disk / "ballast"
     node = Node(small_disk / "data")
     node.output = small_disk.parent / "full.out"
@@ -345,13 +335,13 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(small_disk: Path) -> None:
             assert node.process is not None
             assert node.process.poll() is None, node.output.read_text()
             assert end_offset(wire, TOPIC) == acked, "records can be read while the disk is full"
-            ballast.unlink()
             assert len(stored_values(wire, TOPIC)) == acked
         node.kill()
         node.start()
+        ballast.unlink()
         with Wire(node.bootstrap) as wire:
-            assert stored_values(wire, TOPIC) == [str(n).encode() + b" " * 60_000 for n in range(acked)]
-            assert produce(wire, TOPIC, batch([value("room again")])).base_offset == acked
+            wait_until(lambda: produce(wire, TOPIC, batch([value("room")])).error_code == 0, "there is room again")
+            assert stored_values(wire, TOPIC) == [*(str(n).encode() + b" " * 60_000 for n in range(acked)), b"room"]
     finally:
         node.close()
 
