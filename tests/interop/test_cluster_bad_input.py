@@ -15,6 +15,7 @@ from contextlib import suppress
 import pytest
 from clients import confluent_producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.depth import deep
 from harness.patience import PATIENCE_S
 from wire_client import ConnectionEnded, Wire, encode_request, message
 
@@ -25,7 +26,8 @@ pytestmark = pytest.mark.moldau_only
 TOPIC = "attacked"
 SEED = 20_261_115
 METADATA_TOPIC = "__cluster_metadata"
-FLOOD_FRAMES = 2_000
+FLOOD_FRAMES = deep(500)
+PAUSE_S = 0.01
 SILENT_CONNECTIONS = 100
 REQUEST_MAX_BYTES = 104_857_600
 SESSIONS = {"broker_session_timeout_ms": 5_000, "controller_quorum_fetch_timeout_ms": 4_000}
@@ -49,7 +51,7 @@ def kafka() -> Iterator[TestCluster]:
 
 
 class Writer:
-    """A producer that never pauses, in a thread of its own. It keeps its delivery reports."""
+    """A producer in a thread of its own. It keeps its delivery reports."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = confluent_producer(bootstrap, acks="all", enable_idempotence=True)
@@ -67,7 +69,7 @@ class Writer:
         self._thread.join()
 
     def _write(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(PAUSE_S):
             self._producer.produce(TOPIC, b"precious", on_delivery=self._on_delivery)
             if self._producer.flush(PATIENCE_S):
                 self.faults.append(f"not acknowledged within {PATIENCE_S:g} s")

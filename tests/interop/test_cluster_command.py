@@ -236,48 +236,34 @@ def test_stop_from_another_terminal_shuts_the_nodes_down_cleanly(three: RunningC
     assert "is not running" in three.run("stop").stderr
 
 
-def test_ctrl_c_shuts_the_nodes_down_cleanly(tmp_path: Path, started_clusters: list[RunningCluster]) -> None:
-    started_clusters.append(running := RunningCluster(tmp_path / "c", 1))
-    running.line_with("The cluster is ready")
-    running.process.send_signal(signal.SIGINT)
-    assert running.wait_for_end() == 0
+def test_topics_survive_ctrl_c_and_nodes_survive_a_killed_foreground_process(
+    tmp_path: Path, started_clusters: list[RunningCluster]
+) -> None:
+    started_clusters.append(first := RunningCluster(tmp_path / "c", 1, "-o", "num.partitions=4"))
+    first.line_with("The cluster is ready")
+    admin = AdminClient({"bootstrap.servers": bootstrap_of(first)})
+    admin.create_topics([NewTopic("orders")])["orders"].result(PATIENCE_S)
+    first.process.send_signal(signal.SIGINT)
+    assert first.wait_for_end() == 0
     assert was_left_cleanly(tmp_path / "c", 1)
     assert not any(map(lives, pids(tmp_path / "c")))
 
-
-def test_nodes_survive_a_killed_foreground_process_and_can_be_managed(
-    tmp_path: Path, started_clusters: list[RunningCluster]
-) -> None:
-    started_clusters.append(running := RunningCluster(tmp_path / "c", 1))
-    running.line_with("The cluster is ready")
-    running.process.kill()
-    running.wait_for_end()
-    assert running.states()[1]["state"] == "up"
-    refused = running.run("start")
-    assert "is running; `moldau cluster stop` stops it" in refused.stderr
-    (old,) = pids(tmp_path / "c")
-    assert "node 1 is up again" in running.run("restart", "1").stdout
-    (new,) = pids(tmp_path / "c")
-    assert (old != new, lives(old), lives(new)) == (True, False, True)
-    assert running.run("stop").stdout == "stopped\n"
-    assert not lives(new)
-    assert was_left_cleanly(tmp_path / "c", 1)
-
-
-def test_a_restarted_cluster_keeps_its_topics(tmp_path: Path, started_clusters: list[RunningCluster]) -> None:
-    started_clusters.append(first := RunningCluster(tmp_path / "c", 1, "-o", "num.partitions=4"))
-    first.line_with("The cluster is ready")
-    bootstrap = bootstrap_of(first)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic("orders")])["orders"].result(PATIENCE_S)
-    first.process.terminate()
-    assert first.wait_for_end() == 0
     started_clusters.append(second := RunningCluster(tmp_path / "c"))
     second.line_with("The cluster is ready")
     known = AdminClient({"bootstrap.servers": bootstrap_of(second)}).list_topics(timeout=PATIENCE_S).topics
     assert len(known["orders"].partitions) == 4
-    second.process.terminate()
-    assert second.wait_for_end() == 0
+    second.process.kill()
+    second.wait_for_end()
+    assert second.states()[1]["state"] == "up"
+    refused = second.run("start")
+    assert "is running; `moldau cluster stop` stops it" in refused.stderr
+    (old,) = pids(tmp_path / "c")
+    assert "node 1 is up again" in second.run("restart", "1").stdout
+    (new,) = pids(tmp_path / "c")
+    assert (old != new, lives(old), lives(new)) == (True, False, True)
+    assert second.run("stop").stdout == "stopped\n"
+    assert not lives(new)
+    assert was_left_cleanly(tmp_path / "c", 1)
 
 
 def test_a_node_that_cannot_start_is_reported_with_its_reason(

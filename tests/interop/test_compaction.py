@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from batches import batch, now_ms
 from compacted_topics import EAGER, Read, Writer, read_all, table
+from harness.depth import sample
 from harness.patience import wait_until
 from protocol_requests import end_offset, list_offset, produce
 from wire_client import Wire, message
@@ -29,7 +30,7 @@ def bootstrap() -> Iterator[str]:
         yield running.bootstrap_servers
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", sample(["none", "gzip", "snappy", "lz4", "zstd"], 2))
 def test_the_last_value_of_each_key_stays_at_its_offset(bootstrap: str, create_topic: CreateTopic, codec: str) -> None:
     name = create_topic(config=EAGER)
     writer = Writer(bootstrap, name, compression_type=codec)
@@ -41,7 +42,7 @@ def test_the_last_value_of_each_key_stays_at_its_offset(bootstrap: str, create_t
     before_last = written[: -len(records)]
     expected = sorted({record.key: record for record in before_last}.values()) + written[-len(records) :]
     # The active segment is not cleaned: its keys may also be in the cleaned part.
-    wait_until(lambda: len(read_all(bootstrap, name)) == len(expected), f"{len(expected)} records left")
+    wait_until(lambda: len(read_all(bootstrap, name)) == len(expected), f"{len(expected)} records left", every_s=0.1)
     assert read_all(bootstrap, name) == expected
     assert table(expected) == table(written)
 
@@ -52,7 +53,11 @@ def test_tombstones_outlive_the_deleted_records_and_are_then_removed(bootstrap: 
     writer.write({"a": "1", "b": "1"})
     writer.write({"a": None})
     writer.write({"c": "1"})
-    wait_until(lambda: ("a", "1") not in [each[1:] for each in read_all(bootstrap, name)], "the old value is removed")
+    wait_until(
+        lambda: ("a", "1") not in [each[1:] for each in read_all(bootstrap, name)],
+        "the old value is removed",
+        every_s=0.1,
+    )
     number = 0
 
     def is_removed() -> bool:
@@ -62,7 +67,7 @@ def test_tombstones_outlive_the_deleted_records_and_are_then_removed(bootstrap: 
         writer.write({f"more {number}": "1"})
         return "a" not in table(read_all(bootstrap, name))
 
-    wait_until(is_removed, "the tombstone is removed")
+    wait_until(is_removed, "the tombstone is removed", every_s=0.1)
     assert table(read_all(bootstrap, name))["b"] == "1"
 
 
@@ -79,7 +84,7 @@ def test_max_timestamp_finds_nothing_after_its_record_was_compacted(
     other = Writer(bootstrap, name, youngest_ms - 1_000_000)
     for record in ({"a": "new"}, *({key: value} for key, value in filling.items())):
         other.write(record)
-    wait_until(lambda: read_all(bootstrap, name)[0].offset == 1, "the old value is removed")
+    wait_until(lambda: read_all(bootstrap, name)[0].offset == 1, "the old value is removed", every_s=0.1)
     shown = list_offset(wire, name, MAX_TIMESTAMP)
     assert (shown.error_code, shown.offset, shown.timestamp) == (0, -1, -1)
     assert list_offset(wire, name, youngest_ms).offset == -1

@@ -11,6 +11,7 @@ import pytest
 from clients import CLIENTS, confluent_consumer, write_values
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.depth import sample
 from harness.patience import PATIENCE_S, wait_until
 
 from moldau.testing import TestCluster, cluster
@@ -98,7 +99,7 @@ def await_checkpoints(kafka: TestCluster, data_dir: Path, topic: str) -> None:
     )
 
 
-@pytest.mark.parametrize("damage", DAMAGES + DAMAGES_OF_SEGMENTS, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", sample(DAMAGES + DAMAGES_OF_SEGMENTS, 2), ids=lambda damage: damage.__name__)
 def test_a_damaged_replica_costs_no_acknowledged_record(kafka: TestCluster, damage: Callable[[Path], None]) -> None:
     topic = new_topic(kafka)
     values = [b"%d %s" % (number, b"." * 4_000) for number in range(RECORDS)]

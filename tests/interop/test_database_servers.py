@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from harness import database_checks as checks
 from harness import mariadb, postgresql
-from harness.depth import DEPTH
+from harness.depth import DEPTH, only_deep
 
 from moldau.databases import writing
 from moldau.databases.batches import Batch
@@ -181,15 +181,14 @@ def test_a_suspended_driver_loses_its_transaction(server: Any, monkeypatch: pyte
     assert checks.stored(to, "id", "value") == [(0, "earlier"), (1, "b")]
 
 
+@only_deep
 def test_random_batches(server: Any) -> None:
     checks.check_oracle(server.url, examples=3)
 
 
-@pytest.mark.parametrize("mode", ["append", "upsert", "history"])
+@pytest.mark.parametrize("mode", ["upsert", *(pytest.param(mode, marks=only_deep) for mode in ("append", "history"))])
 def test_a_batch_killed_at_any_step_is_stored_once_after_the_replay(server: Any, mode: str) -> None:
-    if mode != "upsert" and DEPTH == 1:
-        pytest.skip("with MOLDAU_TEST_DEPTH")
-    command = [sys.executable, str(KILLED), server.url, mode, "1" if DEPTH > 1 else "3"]
+    command = [sys.executable, str(KILLED), server.url, mode, "1" if DEPTH > 1 else "5"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert int(ran.stdout) > 8

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from batches import batch
 from failover_roles import controller_of
+from harness.depth import only_deep
 from harness.patience import PATIENCE_S, wait_until
 from protocol_requests import end_offset, fetch, produce
 from scarce_machine import environment, mount_tmpfs
@@ -107,6 +108,7 @@ def nodes(small_disk: Path, tmp_path: Path) -> Iterator[dict[int, NodeProcess]]:
             each.close()
 
 
+@only_deep
 def test_a_node_with_a_full_disk_goes_on(nodes: dict[int, NodeProcess], small_disk: Path) -> None:
     full, filler = nodes[FULL], small_disk / "filler"
     create_topic(nodes, FULL)

@@ -24,7 +24,7 @@ from moldau.testing import TestCluster, cluster
 
 pytestmark = [pytest.mark.moldau_only, pytest.mark.usefixtures("sockets_are_collected_at_once")]
 PARTITIONS = 3
-SENT_MEANWHILE = 600
+SENT_MEANWHILE = 300
 """Records that a producer sends while the disk is full: for several seconds, longer than the short timeout."""
 
 

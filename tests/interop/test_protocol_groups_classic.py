@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from group_members import ClassicMember, Group, assignment, subscription
+from harness.patience import LOOK_EVERY_S
 from kio.schema.errors import ErrorCode
 
 METADATA = subscription("t")
@@ -201,6 +202,7 @@ def test_members_that_rejoined_stay_after_the_rebalance_timeout(group: Group) ->
     deadline = time.monotonic() + 1.2 * SHORT_REBALANCE_MS / 1000
     while time.monotonic() < deadline:
         assert [member.heartbeat() for member in members] == [0, 0]
+        time.sleep(LOOK_EVERY_S)
     assert group.state() == "Stable"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.depth import only_deep
 from harness.patience import PATIENCE_S, wait_until
 from test_cluster_command import RunningCluster, moldau
 
@@ -70,6 +71,7 @@ def test_no_listener_accepts_an_unauthenticated_client(cluster: RunningCluster) 
             Channel("127.0.0.1", port, without_certificate)
 
 
+@only_deep
 def test_a_secured_cluster_survives_a_killed_node(cluster: RunningCluster) -> None:
     admin = AdminClient(config(cluster))
     admin.create_topics([NewTopic("orders", 3, 3)])["orders"].result(PATIENCE_S)

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from failover_writers import WRITERS
 from group_readers import FLAVOURS, until
+from harness.depth import sample
 from harness.patience import PATIENCE_S
 
 from moldau.settings import SettingsError
@@ -238,7 +239,7 @@ LIBRARIES = [
 ]
 
 
-@pytest.mark.parametrize(("writing", "reading"), LIBRARIES, ids=[reading for _, reading in LIBRARIES])
+@pytest.mark.parametrize(("writing", "reading"), sample(LIBRARIES, 3))
 def test_clients_write_and_read_despite_the_death_of_the_leader(
     kafka: TestCluster, writing: str, reading: str, caplog: pytest.LogCaptureFixture
 ) -> None:

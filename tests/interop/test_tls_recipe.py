@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from harness.depth import only_deep
 from kafka_tools import Outcome, Tools
 
 from moldau.base.properties import parse
@@ -100,6 +101,7 @@ def test_the_recipe_for_a_client_certificate(shell: Shell, certificates: Path, t
         assert "refuses this client" in refused.out  # and not: the topic exists
 
 
+@only_deep
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="keytool is not installed")
 def test_the_recipe_for_a_keytool_store(shell: Shell, certificates: Path, tmp_path: Path) -> None:
     run(KEYTOOL, certificates)

@@ -1,4 +1,4 @@
-"""Views of invalid and huge values, and a hundred views of one topic: clients of other topics are served meanwhile."""
+"""Views of invalid and huge values, and many views of one topic: clients of other topics are served meanwhile."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from harness.depth import DEPTH
 from harness.patience import PATIENCE_S, Patience, wait_until
 from view_broker import ViewBroker
 from view_readers import read_by_confluent
 
 pytest.importorskip("duckdb")
 pytestmark = pytest.mark.moldau_only
-VIEWS = 100
-HUGE_BYTES = 50 << 20
+VIEWS = 100 if DEPTH > 1 else 20
+HUGE_BYTES = (50 if DEPTH > 1 else 6) << 20
 ROUND_TRIPS = 10
 
 
@@ -85,7 +86,7 @@ def write(broker: ViewBroker, topic: str, *values: bytes, **config: object) -> N
     assert failed == []
 
 
-def test_clients_of_other_topics_are_served_beside_a_hundred_views(broker: ViewBroker) -> None:
+def test_clients_of_other_topics_are_served_beside_many_views(broker: ViewBroker) -> None:
     """Records are written and all views read until a client of another topic has made its round trips."""
     broker.create("hot")
     names = [f"hot-{number}" for number in range(VIEWS)]

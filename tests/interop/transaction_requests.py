@@ -7,12 +7,13 @@ as clients do, unless `at_once` is set. The module contains no expectations.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from batches import CONTROL, HEADER_SIZE, TRANSACTIONAL, batch, headers_of
-from harness.patience import Patience
+from harness.patience import LOOK_EVERY_S, Patience
 from kio.schema.errors import ErrorCode
 from protocol_requests import produce
 from wire_client import Wire, message
@@ -37,11 +38,11 @@ class TransactionalProducer(NamedTuple):
 
 
 def until(ask: Callable[[], Answer], fulfilled: Callable[[Answer], bool], what: str) -> Answer:
-    """Repeat the request until the response fulfils the condition, and return it. Each attempt is a round trip, so
-    nothing sleeps."""
+    """Repeat the request until the response fulfils the condition, and return it."""
     patience = Patience(lambda: f"{what}; at last it was {answer}")
     while not fulfilled(answer := ask()):
         patience.check()
+        time.sleep(LOOK_EVERY_S)
     return answer
 
 

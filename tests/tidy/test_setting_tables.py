@@ -43,8 +43,14 @@ KEYS_OF_SOMETHING_ELSE = {
 """Modules whose keys have the names of broker keys, but are others."""
 
 
+QUOTED_KEY = re.compile("[\"'](?:" + "|".join(map(re.escape, {*BROKER_CONFIGS, *TOPIC_CONFIGS})) + ")[\"']")
+
+
 def keys_in(path: Path) -> list[str]:
-    strings = (each.value for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Constant))
+    text = path.read_text()
+    if not QUOTED_KEY.search(text):
+        return []  # parsing all modules takes seconds
+    strings = (each.value for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Constant))
     return [each for each in strings if isinstance(each, str) and (each in BROKER_CONFIGS or each in TOPIC_CONFIGS)]
 
 
@@ -87,7 +93,10 @@ BROKER_ROWS = {
 
 def rows_read(path: Path) -> Iterator[str]:
     """Yield the keys of the rows that a module imports, or takes from a table that it imports."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
+    text = path.read_text()
+    if "moldau.base.settings" not in text:
+        return
+    nodes = list(ast.walk(ast.parse(text)))
     imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
     names = {each.asname or each.name: f"{node.module}.{each.name}" for node in imports for each in node.names}
     of_modules = (
