@@ -12,6 +12,7 @@ from typing import Final
 
 from moldau.base.errors import KafkaError, MalformedData, UnusableProperty
 from moldau.base.listeners import start_command
+from moldau.base.settings.topics import CLEANUP_POLICY
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.admin.topics import topic_configs
 from moldau.client.cluster import Cluster
@@ -67,7 +68,7 @@ def _is_compacted(cluster: Cluster, topic: str) -> bool:
     """Return False also if the user may not see it."""
     with suppress(KafkaError):
         configs = topic_configs(ClusterAdmin(cluster, int(TIMEOUT_S * 1000)), topic)
-        return any(each.name == "cleanup.policy" and "compact" in (each.value or "") for each in configs)
+        return any(each.name == CLEANUP_POLICY.name and "compact" in (each.value or "") for each in configs)
     return False
 
 
