@@ -37,6 +37,9 @@ Offsets = Mapping[str, Mapping[int, int]]
 Start = Literal["earliest", "latest"] | datetime | Offsets
 """Where a query starts reading a topic if it has no checkpoint. A datetime always has a time zone."""
 
+REAL_TIME = "real-time "
+"""A trigger that begins like this is Spark's real-time mode; the rest is the duration of a batch, after which a checkpoint
+is written."""
 DEFAULT_BOOTSTRAP = "localhost:9092"
 FAIL = "fail"
 DROP = "drop"

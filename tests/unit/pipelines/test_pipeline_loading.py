@@ -292,3 +292,18 @@ def test_times_are_parsed() -> None:
     assert parse_time("2026-01-31T08:00:00Z") == datetime(2026, 1, 31, 8, tzinfo=UTC)
     assert parse_time("2026-01-31 08:00:00+02:00") == datetime(2026, 1, 31, 6, tzinfo=UTC)
     assert parse_time("yesterday") is None
+
+
+@pytest.mark.parametrize(
+    ("written", "trigger"),
+    [
+        ("real-time", "real-time 5 minutes"),
+        ("realTime", "real-time 5 minutes"),
+        ("{real-time: 90 s}", "real-time 90 seconds"),
+    ],
+)
+def test_real_time_mode_goes_with_sparks_own_connector(tmp_path: Path, written: str, trigger: str) -> None:
+    file = tmp_path / "pipeline.yaml"
+    views = "sources: {a: {topic: a, format: raw}}\nsinks: [{from: a, topic: b}]\n"
+    file.write_text(f"name: p\nconnector: kafka\ntrigger: {written}\n{views}")
+    assert load(file).trigger == trigger

@@ -37,6 +37,7 @@ from moldau.pipelines.problems import InvalidPipeline, Problem
 from moldau.pipelines.queries import sinks_by_query
 from moldau.pipelines.spec import (
     FAIL,
+    REAL_TIME,
     BackendSource,
     DatabaseSource,
     FileSource,
@@ -47,6 +48,7 @@ from moldau.pipelines.spec import (
     SqlStep,
     Step,
     TableSource,
+    TopicSink,
     TopicSource,
 )
 
@@ -242,7 +244,7 @@ class _Compilation:
                 description=f"topic {topic}",
                 frame=dead_letters(parsed, source, self._pipeline.name),
                 mode="append",
-                trigger=self._pipeline.trigger or DEAD_LETTER_TRIGGER,
+                trigger=DEAD_LETTER_TRIGGER if self._is_real_time else self._pipeline.trigger or DEAD_LETTER_TRIGGER,
                 target=TopicTarget(self._pipeline.connector, options),
             )
         )
@@ -324,6 +326,10 @@ class _Compilation:
                 "read a topic or a file with `watch: true` in it, or run the pipeline as a batch",
             )
             return
+        if self._is_real_time and (not isinstance(sink, TopicSink) or sink.shares_query_of is not None):
+            message = f"sink {sink.name}: real-time mode writes each topic with a query of its own, and nothing else"
+            self.problems.add(path, message, "leave `trigger: real-time` out")
+            return
         flow = SinkCompiler(self._pipeline, path, sink, frame, self.problems, self._reload_steps).flow()
         if flow is None:
             return
@@ -331,6 +337,10 @@ class _Compilation:
             self.problems.add(f"{path}.mode", f"sink {sink.name}: {reason}", _mode_hint(flow))
             return
         self.flows.append(flow)
+
+    @property
+    def _is_real_time(self) -> bool:
+        return (self._pipeline.trigger or "").startswith(REAL_TIME)
 
     def flows_of_queries(self) -> list[Flow]:
         """Return the flows, with the flows of sinks that share a query merged into one.

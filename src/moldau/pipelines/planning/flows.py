@@ -23,7 +23,7 @@ from moldau.databases.batches import Batch
 from moldau.databases.destinations import Destination
 from moldau.databases.rows import FileRows
 from moldau.pipelines.queries import WRITTEN
-from moldau.pipelines.spec import Place
+from moldau.pipelines.spec import REAL_TIME, Place
 from moldau.spark.arrow_files import arrow_files
 from moldau.spark.lake import BatchTag, upsert
 
@@ -85,6 +85,9 @@ def start(flow: Flow, checkpoint: Path, until_caught_up: bool = False) -> Stream
     writer = writer.option("checkpointLocation", str(checkpoint))
     if until_caught_up:
         writer = writer.trigger(availableNow=True)
+    elif flow.trigger is not None and flow.trigger.startswith(REAL_TIME):
+        duration = flow.trigger.removeprefix(REAL_TIME)
+        writer = writer.outputMode("update").trigger(realTime=duration)  # type: ignore[call-overload]  # its stub lacks it
     elif flow.trigger is not None:
         writer = writer.trigger(processingTime=flow.trigger)
     return writer.start()
@@ -107,7 +110,7 @@ class TopicTarget:
     options: Mapping[str, str] = field(repr=False)
 
     def stream(self, frame: DataFrame, mode: OutputMode, state: Path) -> DataStreamWriter:
-        if mode == "append":
+        if mode == "append" or self.connector == "kafka":
             return frame.writeStream.format(self.connector).options(**self.options).outputMode(mode)
         return write_batches(self, frame, mode, state)
 

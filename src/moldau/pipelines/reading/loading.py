@@ -112,13 +112,13 @@ class _PipelineReader:
     def pipeline(self, file: Path, bootstrap: str | None) -> Pipeline:
         section = self.section
         name = self._name()
-        address, trigger = self._bootstrap(), section.trigger()
+        connector = section.choice("connector", _CONNECTORS, "moldau")
+        address, trigger = self._bootstrap(), section.trigger(has_real_time=connector == "kafka")
         kafka, address_of_file = read_connection(section, ValueFiles(self.folder.path))
         for wrong in _wrong_addresses(bootstrap or ""):
             self.problems.append(Problem(f"the bootstrap address {quoted(wrong.strip())} is not host:port", None))
         if not (bootstrap or address) and address_of_file is not None:
             self._check_address_of_file(address_of_file)
-        connector = section.choice("connector", _CONNECTORS, "moldau")
         sources = self._sources(connector)
         steps = self._steps(sources)
         pipeline = Pipeline(

@@ -16,7 +16,7 @@ from moldau.base.topic_names import topic_name_problem
 from moldau.pipelines.problems import Problem, did_you_mean, one_of, quoted
 from moldau.pipelines.reading.times import parse_duration
 from moldau.pipelines.reading.yaml_tree import MappingNode, Node, ScalarNode, SequenceNode
-from moldau.pipelines.spec import Place, Watermark
+from moldau.pipelines.spec import REAL_TIME, Place, Watermark
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -24,6 +24,7 @@ INT_DIGITS_MAX = 38
 """As many as Spark's widest decimal has."""
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "on"})
 _FALSE = frozenset({"false", "False", "FALSE", "no", "off"})
+REAL_TIME_BATCH = "5 minutes"
 _REAL_TIME = re.compile(r"real[-_ ]?time|continuous", re.IGNORECASE)
 _INT = re.compile(r"[-+]?(\d+)")
 _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?")
@@ -177,20 +178,32 @@ class Section:
             )
         return parsed
 
-    def trigger(self) -> str | None:
-        """Return how often micro-batches begin. Spark's other triggers, texts or mappings, are refused."""
+    def trigger(self, has_real_time: bool = False) -> str | None:
+        """Return how often micro-batches begin. Spark's other triggers, texts or mappings, are refused, but real-time mode
+        only where the connector does not have it."""
         value = self.node("trigger")
         kind = value.text if isinstance(value, ScalarNode) else ""
         if isinstance(value, MappingNode):
             kind = next(iter(value.values), "")
-        if _REAL_TIME.match(kind):
-            self.refuse(
-                "real-time and continuous mode are only for Spark's own sources and sinks",
-                self.value_place("trigger"),
-                "leave 'trigger' out: each micro-batch then begins when the last is done",
-            )
+        if not _REAL_TIME.match(kind):
+            return self.duration("trigger")
+        if has_real_time and not kind.lower().startswith("continuous"):
+            return self._real_time(value)
+        self.refuse(
+            "real-time and continuous mode are only for Spark's own sources and sinks",
+            self.value_place("trigger"),
+            "leave 'trigger' out: each micro-batch then begins when the last is done; or use `connector: kafka` and"
+            " `trigger: real-time` for the whole pipeline",
+        )
+        return None
+
+    def _real_time(self, value: Node | None) -> str | None:
+        given = next(iter(value.values.values())) if isinstance(value, MappingNode) else None
+        text = given.text if isinstance(given, ScalarNode) else REAL_TIME_BATCH
+        if (duration := parse_duration(text)) is None:
+            self.refuse(f"{quoted(text)} is not a duration", self.value_place("trigger"), "such as 5 minutes")
             return None
-        return self.duration("trigger")
+        return f"{REAL_TIME}{duration}"
 
     def topic(self, key: str) -> str | None:
         value = self.scalar(key, "a topic's name")
