@@ -38,8 +38,8 @@ Start = Literal["earliest", "latest"] | datetime | Offsets
 """Where a query starts reading a topic if it has no checkpoint. A datetime always has a time zone."""
 
 REAL_TIME = "real-time "
-"""A trigger that begins like this is Spark's real-time mode; the rest is the duration of a batch, after which a checkpoint
-is written."""
+"""A trigger that begins like this is Spark's real-time mode; the rest is how long a batch lasts, which then writes a
+checkpoint."""
 DEFAULT_BOOTSTRAP = "localhost:9092"
 FAIL = "fail"
 DROP = "drop"

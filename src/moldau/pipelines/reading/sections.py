@@ -179,8 +179,8 @@ class Section:
         return parsed
 
     def trigger(self, has_real_time: bool = False) -> str | None:
-        """Return how often micro-batches begin. Spark's other triggers, texts or mappings, are refused, but real-time mode
-        only where the connector does not have it."""
+        """Return how often micro-batches begin, or real-time mode where the connector has it. Spark's other triggers,
+        texts or mappings, are refused."""
         value = self.node("trigger")
         kind = value.text if isinstance(value, ScalarNode) else ""
         if isinstance(value, MappingNode):
