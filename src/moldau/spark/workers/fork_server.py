@@ -44,8 +44,8 @@ PRELOADED: Final = (
     "moldau.spark.sink",
     "moldau.spark.source",
 )
-REQUEST_TIMEOUT_S: Final = 10.0
-"""A launcher sends its request at once; one that does not is stopped or broken."""
+REQUEST_TIMEOUT_S: Final = 60.0
+"""A launcher sends its request at once, but a busy machine may interrupt it; one that does not is stopped or broken."""
 REQUEST_BYTES_MAX: Final = 64 << 20
 
 
@@ -191,6 +191,8 @@ def become(request: Request, files: Iterable[int]) -> NoReturn:
         os.chdir(request.directory)
         adopt_path(request)
         status = run_module(request.arguments[1], request.arguments[2:])
+    except BrokenPipeError:
+        pass  # Spark has closed the connection, as at the end of a query: nobody waits for the answer
     except BaseException:
         traceback.print_exc()
     finally:
@@ -240,16 +242,30 @@ def preload(names: Iterable[str], load: Callable[[str], object] = importlib.impo
 
 
 def quiet_at_end(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return the main function of a task's worker, but it ends when Spark closes its connection between two tasks.
+    """Return the main function of a task's worker, but it ends without a word when Spark has closed its connection.
 
-    Spark does so after an idle minute. PySpark's own would write to the closed connection, and print the error."""
+    Spark does so with a worker that was idle for a minute, and with those of a query that ends. PySpark's own would
+    write to the closed connection, and print the error."""
 
     def main_unless_ended(infile: Any, outfile: Any) -> None:
         if not infile.peek(1):
             sys.exit(1)
-        main(infile, outfile)
+        try:
+            main(infile, outfile)
+        finally:
+            _send_or_drop(outfile)
 
     return main_unless_ended
+
+
+def _send_or_drop(outfile: Any) -> None:
+    """Send what is buffered. If the connection is closed, let the rest go nowhere, also when the file is closed."""
+    try:
+        outfile.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, outfile.fileno())
+        os.close(nowhere)
 
 
 def _quiet_workers() -> None:

@@ -217,6 +217,14 @@ def test_a_worker_ends_without_a_word_when_its_connection_is_closed_between_task
     assert end.value.code != 0, "with 0 PySpark's daemon would call it again"
 
 
+def test_what_a_worker_could_not_send_is_dropped() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours, os.fdopen(os.dup(ours.fileno()), "wb", 65_536) as outfile:
+        main = fork_server.quiet_at_end(lambda infile, out: out.write(b"a result that nobody reads"))
+        main(io.BufferedReader(io.BytesIO(b"task")), outfile)
+
+
 def test_unix_sockets_are_used_with_a_fork_server_unless_they_are_configured() -> None:
     environment = {SERVER_VARIABLE: "/tmp/moldau-1/fork-server"}
     chosen = starting.settings_with(environment, ["spark.master"])
