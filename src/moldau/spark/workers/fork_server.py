@@ -182,6 +182,7 @@ def exit_status(waited: int) -> int:
 def become(request: Request, files: Iterable[int]) -> NoReturn:
     """Turn this child into the requested process."""
     status = 1
+    sys.unraisablehook = ignore_closed_connections
     try:
         for target, file in zip(STANDARD_FILES, files, strict=True):
             os.dup2(file, target)
@@ -200,6 +201,12 @@ def become(request: Request, files: Iterable[int]) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
+
+
+def ignore_closed_connections(error: Any) -> None:
+    """Print nothing if a file could not send its rest when it was deleted: Spark has closed the connection."""
+    if not isinstance(error.exc_value, BrokenPipeError):
+        sys.__unraisablehook__(error)
 
 
 def adopt_path(request: Request) -> None:
