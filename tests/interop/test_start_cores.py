@@ -212,6 +212,8 @@ def test_replicas_are_spread_over_machines_and_survive_the_loss_of_one(tmp_path:
         for partition in topic.partitions:
             assert len({racks[replica] for replica in partition.replica_nodes}) == 3
         brokers[0].produce("orders", numbered(0, 8))
+        # The topic of groups has three replicas: it cannot be created when only two nodes are left.
+        assert brokers[2].consume("orders", 8, "early readers") == numbered(0, 8)
         machine = pids(brokers[0].data_dir)
         assert len(machine) == 2
         brokers[0].process.kill()

@@ -46,6 +46,8 @@ PRELOADED: Final = (
 )
 REQUEST_TIMEOUT_S: Final = 60.0
 """A launcher sends its request at once, but a busy machine may interrupt it; one that does not is stopped or broken."""
+CLOSED: Final = (BrokenPipeError, ConnectionResetError)
+"""What a process of Spark's meets when the JVM has closed its connection."""
 REQUEST_BYTES_MAX: Final = 64 << 20
 
 
@@ -182,7 +184,6 @@ def exit_status(waited: int) -> int:
 def become(request: Request, files: Iterable[int]) -> NoReturn:
     """Turn this child into the requested process."""
     status = 1
-    sys.unraisablehook = ignore_closed_connections
     try:
         for target, file in zip(STANDARD_FILES, files, strict=True):
             os.dup2(file, target)
@@ -192,7 +193,7 @@ def become(request: Request, files: Iterable[int]) -> NoReturn:
         os.chdir(request.directory)
         adopt_path(request)
         status = run_module(request.arguments[1], request.arguments[2:])
-    except BrokenPipeError:
+    except CLOSED:
         pass  # Spark has closed the connection, as at the end of a query: nobody waits for the answer
     except BaseException:
         traceback.print_exc()
@@ -201,12 +202,6 @@ def become(request: Request, files: Iterable[int]) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(status)
-
-
-def ignore_closed_connections(error: Any) -> None:
-    """Print nothing if a file could not send its rest when it was deleted: Spark has closed the connection."""
-    if not isinstance(error.exc_value, BrokenPipeError):
-        sys.__unraisablehook__(error)
 
 
 def adopt_path(request: Request) -> None:
@@ -249,13 +244,13 @@ def preload(names: Iterable[str], load: Callable[[str], object] = importlib.impo
 
 
 def quiet_at_end(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Return the main function of a task's worker, but it ends without a word when Spark has closed its connection.
+    """Return the main function of a worker, but it ends without a word when Spark has closed its connection.
 
     Spark does so with a worker that was idle for a minute, and with those of a query that ends. PySpark's own would
     write to the closed connection, and print the error."""
 
     def main_unless_ended(infile: Any, outfile: Any) -> None:
-        if not infile.peek(1):
+        if not _has_task(infile):
             sys.exit(1)
         try:
             main(infile, outfile)
@@ -265,20 +260,30 @@ def quiet_at_end(main: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]
     return main_unless_ended
 
 
+def _has_task(infile: Any) -> bool:
+    """Wait for the next task; return whether there is one."""
+    try:
+        return bool(infile.peek(1))
+    except CLOSED:
+        return False
+
+
 def _send_or_drop(outfile: Any) -> None:
     """Send what is buffered. If the connection is closed, let the rest go nowhere, also when the file is closed."""
     try:
         outfile.flush()
-    except BrokenPipeError:
+    except CLOSED:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, outfile.fileno())
         os.close(nowhere)
 
 
 def _quiet_workers() -> None:
-    worker = sys.modules.get("pyspark.worker")
-    if worker is not None:
-        worker.main = quiet_at_end(worker.main)  # type: ignore[attr-defined]
+    """PySpark's daemon calls the function `main` of one of these modules for each task, or for each plan of a query."""
+    for name in PRELOADED:
+        module: Any = sys.modules.get(name)
+        if name.startswith(("pyspark.worker", "pyspark.sql.")) and hasattr(module, "main"):
+            module.main = quiet_at_end(module.main)
 
 
 def main() -> None:
