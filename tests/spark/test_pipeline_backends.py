@@ -220,7 +220,8 @@ def test_the_example_waits_for_a_mail_server_stops_promptly_and_goes_on(
         gc.collect()
     assert (ended.state, [query.waiting for query in ended.queries if query.name == "mails"]) == ("finished", [None])
     mails = [message_from_bytes(mail.content, policy=default) for mail in box.mails if isinstance(mail.content, bytes)]
-    assert sorted((mail["To"], mail["Subject"], mail["X-Order"]) for mail in mails) == [
+    # At least once: for a moment a task of the run that was stopped may send too.
+    assert sorted({(mail["To"], mail["Subject"], mail["X-Order"]) for mail in mails}) == [
         ("max@example.org", "Your order o-4 has arrived with us", "o-4"),
         ("milena@example.org", "Your order o-1 has arrived with us", "o-1"),
         ("milena@example.org", "Your order o-1 is on its way", "o-1"),
