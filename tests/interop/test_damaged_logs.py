@@ -114,11 +114,20 @@ def test_a_damaged_replica_costs_no_acknowledged_record(kafka: TestCluster, dama
     assert DAMAGED not in kafka.isr_of(topic, 0)
     restart(kafka, INTACT)
     kafka.wait_for_isr(topic, 0, REPLICAS)
-    # What is committed now is on the damaged node too: let it lead.
+    # What is committed now is on the damaged node too: let it lead. Alone it is below min.insync.replicas, and does
+    # not learn any more what is committed.
+    kafka.wait_for(lambda: high_watermark(kafka, topic) == RECORDS, what="the damaged node knows what is committed")
     for node in INTACT:
         kafka.stop(node)
     kafka.wait_for(lambda: kafka.leader_of(topic, 0) == DAMAGED, what="the damaged node leads")
     assert values_of(kafka, topic) == values
+
+
+def high_watermark(kafka: TestCluster, topic: str) -> int:
+    node = kafka.nodes[DAMAGED].node
+    assert node is not None
+    assert node.assembly.broker_side is not None
+    return node.assembly.broker_side.partitions.get(topic, 0).high_watermark
 
 
 def restart(kafka: TestCluster, nodes: Iterable[int]) -> None:

@@ -97,10 +97,14 @@ BAD: Mapping[str, tuple[Any, str]] = {
     "no id": (envelope(after={"name": "Ana"}), "field after.id is missing"),
     "no id in a payload": ({"payload": envelope(after={"name": "Ana"})}, "field payload.after.id is missing"),
     "text for a number": (envelope(after={"id": "x"}), 'field after.id: "x" is not a bigint'),
-    "no time": (envelope(after={"id": 1, "at": "noon"}), 'field after.at: "noon" may be no timestamp'),
-    "no number": (envelope(after={"id": 1, "local": 1.5}), "field after.local: 1.5 may be no timestamp_ntz"),
-    "year 33,000": (envelope(after={"id": 1, "local": 10**18 - 1}), "may be no timestamp_ntz"),
-    "day beyond 9999": (envelope(after={"id": 1, "day": 2_999_999}), "field after.day: 2999999 may be no date"),
+    "no time": (envelope(after={"id": 1, "at": "noon"}), 'field after.at: "noon" is not a timestamp'),
+    "no time after a good one": (
+        envelope(after={"id": 1, "day": 1, "at": "2026-01-31T08:00:00Z", "local": "noon"}),
+        'field after.local: "noon" is not a timestamp_ntz',
+    ),
+    "no number": (envelope(after={"id": 1, "local": 1.5}), "field after.local: 1.5 is not a timestamp_ntz"),
+    "year 33,000": (envelope(after={"id": 1, "local": 10**18 - 1}), "is not in the years 1 to 9999"),
+    "day beyond 9999": (envelope(after={"id": 1, "day": 2_999_999}), "day: 2999999 is not in the years 1 to 9999"),
     "decimal in base64": (envelope(after={"id": 1, "total": "BNI="}), '"BNI=" is not a decimal(10,2)'),
     "decimal in base64 like a number": (
         {"schema": {"name": BASE64_DECIMAL}, "payload": envelope(after={"id": 1, "total": "1234"})},

@@ -103,25 +103,22 @@ class _Writer:
             return
         options = self._options(source.options) | _subscription(source)
         reader = f"spark.readStream.format({self.pipeline.connector!r}).options(**{_dict(options)}).load()"
-        columns = [parsed, *(f'"{_METADATA[each]} as {each}"' for each in self._metadata())]
-        self._view(
-            source.name,
-            f"    records = {reader}\n    return records.selectExpr({', '.join(columns)})"
-            + ('.where("row is not null")' if "as row" in parsed else "")
-            + self._row_columns("as row" in parsed),
-            is_stream=True,
-        )
+        columns = [parsed, *(f"{_METADATA[each]} as {each}" for each in self._metadata())]
+        body = f"    records = {reader}\n    return records.selectExpr({', '.join(map(repr, columns))})"
         if source.format not in ("raw", "text"):
+            names = ["row.*", *self._metadata()]
+            body += f'.where("row is not null").select({", ".join(map(repr, names))})'
             self._leave(f"the dead letters of source {source.name}: bad records are left out, or have nulls")
+        self._view(source.name, body, is_stream=True)
         self._rest(source)
 
     def _parsed(self, source: TopicSource) -> str | None:
-        """Return the expression of a record's columns, as a Python string; None where Spark has none."""
+        """Return the expression of a record's columns; None where Spark has none."""
         if source.format in ("text", "raw"):
-            return '"cast(value as string) as value"' if source.format == "text" else '"value"'
+            return "cast(value as string) as value" if source.format == "text" else "value"
         if source.format in ("json", "csv") and source.schema is not None:
             schema = source.schema.replace("'", "\\'")
-            return repr(f"from_{source.format}(cast(value as string), '{schema}') as row")
+            return f"from_{source.format}(cast(value as string), '{schema}') as row"
         return None
 
     def _metadata(self) -> list[str]:
@@ -136,10 +133,6 @@ class _Writer:
         ]
         words = set(re.findall(r"\w+", " ".join(texts).lower()))
         return [name for name in _METADATA if name in words]
-
-    def _row_columns(self, is_parsed: bool) -> str:
-        names = ['"row.*"', *(f'"{name}"' for name in self._metadata())]
-        return f".select({', '.join(names)})" if is_parsed else ""
 
     @source.register
     def _(self, source: FileSource) -> None:

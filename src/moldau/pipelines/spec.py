@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from moldau.backends.catalog import secrets_of as backend_secrets
 from moldau.backends.delivery import Delivery
@@ -40,6 +40,8 @@ Start = Literal["earliest", "latest"] | datetime | Offsets
 REAL_TIME = "real-time "
 """A trigger that begins like this is Spark's real-time mode; the rest is how long a batch lasts, which then writes a
 checkpoint."""
+TIME_UNITS: Final = {"micros": 1_000_000, "millis": 1_000}
+"""What a number in a time column counts, in format debezium (its option `times`), and how many of them are a second."""
 DEFAULT_BOOTSTRAP = "localhost:9092"
 FAIL = "fail"
 DROP = "drop"

@@ -15,6 +15,7 @@ How values are written that JSON has no type for (Debezium's defaults, and what 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -36,7 +37,14 @@ from pyspark.sql.types import (
 from moldau.databases.changes.rows import CHANGE_COLUMNS
 from moldau.pipelines.planning.computed_once import once
 from moldau.pipelines.planning.record_schemas import VALUE
-from moldau.pipelines.planning.rejection_reasons import json_rejection, quote
+from moldau.pipelines.planning.rejection_reasons import (
+    TIMESTAMP_SECONDS_END,
+    TIMESTAMP_SECONDS_MIN,
+    json_rejection,
+    quote,
+    scalar_checks,
+)
+from moldau.pipelines.spec import TIME_UNITS
 
 ENVELOPE: Final = "_moldau_envelope"
 BEFORE: Final = "_moldau_before"
@@ -44,9 +52,7 @@ AFTER: Final = "_moldau_after"
 PARTS: Final = {BEFORE: "before", AFTER: "after"}
 """Columns with the two rows of an envelope, and the field that each is made of."""
 TIMES: Final = "times"
-"""The option that says what a number in a time column counts."""
-UNITS: Final = {"micros": 1_000_000, "millis": 1_000}
-"""Values of the option (reading/sources.py, TIME_UNITS), and how many of them are a second."""
+"""The option that says what a number in a time column counts, one of TIME_UNITS."""
 BASE64_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 WITH_AFTER: Final = ("r", "c", "u")
 WITH_BEFORE: Final = ("d",)
@@ -57,6 +63,7 @@ _TIME_TYPES: Final = (DateType, TimestampType, TimestampNTZType)
 SECONDS_MAX: Final = 300_000_000_000
 """More than there are until the year 9999."""
 DAYS_MAX: Final = 3_000_000
+SECONDS_OF_DAY: Final = 86_400
 _EPOCHS: Final[Mapping[type[DataType], str]] = {
     TimestampType: "1970-01-01T00:00:00Z",
     TimestampNTZType: "1970-01-01T00:00:00",
@@ -186,15 +193,15 @@ def _time(value: Column, data_type: DataType, options: Mapping[str, str]) -> Col
     if isinstance(data_type, DateType):
         from_number = F.expr("date '1970-01-01'") + F.when(F.abs(number) < DAYS_MAX, number).cast("int")
     else:
-        seconds = number.cast("decimal(18,0)") / F.lit(Decimal(UNITS[_unit(options)]))
+        seconds = number.cast("decimal(18,0)") / F.lit(Decimal(_per_second(options)))
         since = F.when(F.abs(seconds) < SECONDS_MAX, seconds.cast("decimal(18,6)"))
         from_number = F.lit(_EPOCHS[type(data_type)]).cast(data_type) + F.make_dt_interval(secs=since)
     time = F.when(number.isNotNull(), from_number).otherwise(value.try_cast(data_type))
     return F.when(time.between(first, last), time)
 
 
-def _unit(options: Mapping[str, str]) -> str:
-    return next((value for name, value in options.items() if name.lower() == TIMES), "micros")
+def _per_second(options: Mapping[str, str]) -> int:
+    return TIME_UNITS[next((value for name, value in options.items() if name.lower() == TIMES), "micros")]
 
 
 def json_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -215,7 +222,7 @@ def rejection(value: bytes, row: StructType, options: Mapping[str, str]) -> str 
         return reason
     if BASE64_DECIMAL in value.decode():
         return "its decimals are bytes in base64: set decimal.handling.mode=string in Debezium"
-    return _wrong_time(envelope, row)
+    return _wrong_time(envelope, row, _per_second(options))
 
 
 def _missing_row(envelope: Mapping[str, Any]) -> str | None:
@@ -228,10 +235,19 @@ def _missing_row(envelope: Mapping[str, Any]) -> str | None:
     return f"op is {quote(op)}, but field {part} is missing"
 
 
-def _wrong_time(envelope: Mapping[str, Any], row: StructType) -> str | None:
-    for part in ("before", "after"):
+def _wrong_time(envelope: Mapping[str, Any], row: StructType, per_second: int) -> str | None:
+    for part in PARTS.values():
         for field in row.fields:
             value = (envelope.get(part) or {}).get(field.name)
-            if value is not None and isinstance(field.dataType, _TIME_TYPES):
-                return f"field {part}.{field.name}: {quote(value)} may be no {field.dataType.simpleString()}"
+            is_time = value is not None and isinstance(field.dataType, _TIME_TYPES)
+            if is_time and (reason := _time_mismatch(value, field.dataType, per_second)):
+                return f"field {part}.{field.name}: {quote(value)} {reason}"
     return None
+
+
+def _time_mismatch(value: Any, data_type: DataType, per_second: int) -> str | None:
+    if isinstance(value, bool) or not re.fullmatch(_NUMBER, str(value)):
+        return scalar_checks({})[type(data_type)](value, data_type)
+    seconds = int(value) * SECONDS_OF_DAY if isinstance(data_type, DateType) else int(value) // per_second
+    is_time = TIMESTAMP_SECONDS_MIN <= seconds < TIMESTAMP_SECONDS_END
+    return None if is_time else "is not in the years 1 to 9999"

@@ -25,6 +25,7 @@ from moldau.pipelines.reading.yaml_tree import MappingNode, ScalarNode
 from moldau.pipelines.spec import (
     DROP,
     FAIL,
+    TIME_UNITS,
     BackendSource,
     Connector,
     FileFormat,
@@ -41,8 +42,6 @@ from moldau.pipelines.spec import (
 )
 
 RECORD_FORMATS: Final[tuple[RecordFormat, ...]] = get_args(RecordFormat)
-TIME_UNITS: Final = ("micros", "millis")
-"""What numbers in time columns count, in format debezium."""
 SOURCE_FORMATS: Final[tuple[SourceFormat, ...]] = get_args(SourceFormat)
 FILE_FORMATS: Final[tuple[FileFormat, ...]] = get_args(FileFormat)
 TABLE_FORMATS: Final[tuple[TableFormat, ...]] = get_args(TableFormat)
