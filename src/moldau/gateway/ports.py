@@ -1,0 +1,93 @@
+"""What the fronts, HTTP and MQTT, need of Kafka. `kafka` is the real thing; tests of the fronts have one in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from moldau.base.errors import KafkaError
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class NewRecord(NamedTuple):
+    """A record to append."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+    """None: now."""
+    partition: int | None = None
+    """None: the key decides, as in every Kafka client; records without a key are spread."""
+
+
+class Place(NamedTuple):
+    """Where a record is."""
+
+    partition: int
+    offset: int
+
+
+class FoundRecord(NamedTuple):
+    """A record that was read."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+Appended = Sequence[Place | KafkaError]
+"""What became of each record: its place, or why it was refused."""
+
+
+class Following(Protocol):
+    """Some partitions of a topic, or of a view, that are read from given offsets on and then followed."""
+
+    @property
+    def positions(self) -> Mapping[int, int]:
+        """The next offset of each partition: behind all records that `next` has returned."""
+        ...
+
+    async def next(self) -> Sequence[FoundRecord]:
+        """Wait for records and return them, those of a partition in order; a bounded number of bytes. It goes on
+        through changes of leaders and restarts of brokers. KafkaError if it cannot go on: no right, no topic."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Account(Protocol):
+    """The cluster as one of its users sees it."""
+
+    @property
+    def user(self) -> str: ...
+
+    async def log_in(self) -> None:
+        """Connect, so that a wrong password is known at once. KafkaError if the cluster refuses the user or cannot be
+        reached."""
+        ...
+
+    async def append(self, topic: str, records: Sequence[NewRecord]) -> Appended:
+        """Append records, and return when all in-sync replicas have them (acks=all). A record that is sent again after
+        a failure is there once. Records of one call and partition stay in order, and those of later calls follow.
+
+        It waits while too many bytes of this account are under way: whoever reads from a device must await this before
+        reading on. KafkaError if none could be appended: no such topic, no right.
+        """
+        ...
+
+    async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """Return the first offset and the end of each partition."""
+        ...
+
+    async def offsets_at(self, topic: str, timestamp_ms: int) -> Mapping[int, int]:
+        """Return for each partition the offset of its first record that is not older; its end if there is none."""
+        ...
+
+    def follow(self, topic: str, positions: Mapping[int, int]) -> Following:
+        """Read these partitions from these offsets on."""
+        ...
