@@ -92,7 +92,9 @@ MAY_IMPORT = {
         "doctor",
         "testing",
         "console",
+        "gateway",
     },
+    "gateway": {"platforms", "base", "prometheus", "wire", "security", "client", "operations"},
     "console": {
         "platforms",
         "base",
@@ -172,7 +174,7 @@ PURE = (
 NOT_IN_PURE_PACKAGES = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
 MAY_LOCK = {"log/write_order.py"}
-ASYNC_PACKAGES = {"prometheus", "server", "runtime", "client", "testing", "node", "console"}
+ASYNC_PACKAGES = {"prometheus", "server", "runtime", "client", "testing", "node", "console", "gateway"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "manager", "misc", "stuff"}
 
 PLATFORM_BOUND = re.compile(
@@ -189,7 +191,7 @@ FUNCTION_LINES_MAX = 70
 LONG_FUNCTIONS: set[str] = set()
 
 
-CLIENT_SIDE = ("cli", "client", "console", "operations", "pipelines", "spark", "testing")
+CLIENT_SIDE = ("cli", "client", "console", "gateway", "operations", "pipelines", "spark", "testing")
 """The clients of a cluster. Nodes, in runtime and raft, build the requests to their peers."""
 API_NAMES = frozenset(re.findall(r'\d+: \(\S+, "(\w+)",', (GENERATED[0] / "__init__.py").read_text()))
 OF_RECORDS = frozenset({"ProduceRequest", "FetchRequest", "InitProducerIdRequest"})
