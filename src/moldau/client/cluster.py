@@ -143,7 +143,7 @@ class Cluster:
         for channel in self._channels.values():
             if not channel.in_flight:
                 return channel
-        addresses = list(dict.fromkeys(chain(_parse_addresses(self.bootstrap), self._addresses.values())))
+        addresses = list(dict.fromkeys(chain(addresses_of(self.bootstrap), self._addresses.values())))
         is_hurried = connect_seconds is None and len(addresses) > 1 and self._failover_seconds is not None
         seconds = self._failover_seconds if is_hurried else connect_seconds
         attempts = [(address, seconds) for address in addresses]
@@ -365,7 +365,7 @@ class Cluster:
         return response.coordinators
 
 
-def _parse_addresses(bootstrap: str) -> Iterator[tuple[str, int]]:
+def addresses_of(bootstrap: str) -> Iterator[tuple[str, int]]:
     """Yield the addresses of a list. As in Kafka's client, empty ones beside others and a protocol in front
     (`SASL_SSL://`) are ignored."""
     for address in [address for address in bootstrap.split(",") if address.strip()] or [bootstrap]:

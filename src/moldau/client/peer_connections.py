@@ -146,6 +146,8 @@ class PeerConnection:
         self.is_closed = False
         self.login: ClientLogin | None = None
         """The user as which to authenticate; None if the peer does not demand it."""
+        self.refusal: KafkaError | None = None
+        """Why the last login was refused. Requests that waited for it fail as for a lost connection."""
         self.traffic = PeerTraffic()
         self._tls = tls
         self._loop = loop
@@ -277,10 +279,11 @@ class PeerConnection:
             lifetime_ms = await exchange_tokens(login, exchange, partial(self._ask_for_login, versions))
         except (KafkaError, LoginFailed) as failed:
             self._logging_in = None
+            self.refusal = _refusal(failed)
             self._open_not_before = self._loop.time() + LOGIN_BACKOFF_S
             self._on_end(f"login as {login.user} with {login.mechanism} failed: {failed}", is_error=True)
             return
-        self._logging_in = None
+        self._logging_in, self.refusal = None, None
         if lifetime_ms > 0:
             delay_s = RENEW_AT * lifetime_ms / 1000
             self._renewal = self._loop.call_later(delay_s, self._start_login, login, versions)
@@ -396,6 +399,13 @@ class PeerConnection:
 
     def _fail(self, pending: _PendingRequest, code: ErrorCode, why: str) -> None:
         self._loop.call_soon(pending.promise.complete, KafkaError(code, f"{self}: {why}"))
+
+
+def _refusal(failed: KafkaError | LoginFailed) -> KafkaError | None:
+    """Return why a login was refused; None if the connection was lost, or not answered in time."""
+    if isinstance(failed, LoginFailed):
+        return KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(failed))
+    return None if failed.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT) else failed
 
 
 def _common_version(api: ApiKey, requested: int | None, versions: Versions) -> int | None:

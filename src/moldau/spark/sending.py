@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.ids import TopicPartition, by_topic
+from moldau.base.ids import TopicPartition
 from moldau.client.channel import Channel
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster
+from moldau.client.producing import Produce
 from moldau.spark.options import WriteOptions
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from moldau.wire.messages.produce import ProduceResponse
 
 IN_FLIGHT_MAX: Final = 5
 """A broker remembers the last five batches of a producer, so a sixth unacknowledged one could be duplicated."""
@@ -48,8 +49,7 @@ class _InFlight(NamedTuple):
 
     channel: Channel
     batches: Sequence[RecordBatch]
-    topic_names: Mapping[bytes, str]
-    """Topic id -> name: a response of newer versions has only the id."""
+    produce: Produce
 
 
 class Sending:
@@ -120,8 +120,15 @@ class Sending:
 
     def _send_request(self, node: int, batches: list[RecordBatch]) -> None:
         channel = self._cluster.channel(node)
+        produce = Produce(
+            self._cluster.topic,
+            {batch.partition: batch.data for batch in batches},
+            self._options.request_timeout_ms,
+            self._options.acks,
+            self._transactional_id,
+        )
         if not self._options.acks:
-            channel.send_unanswered(ApiKey.PRODUCE, self._produce_request(batches))
+            channel.send_unanswered(ApiKey.PRODUCE, produce.request)
             for batch in batches:
                 self._on_acknowledged(batch)
             return
@@ -132,31 +139,14 @@ class Sending:
             raise ConnectionError(f"the connection to node {node} was closed before all responses were received")
         self._receive_from_earlier_leaders(node, batches)
         versions = None if self._transactional_id is None else TRANSACTIONAL_PRODUCE_VERSIONS
-        request = self._produce_request(batches)
-        channel.send(ApiKey.PRODUCE, request, versions)
-        in_flight.append(_InFlight(channel, batches, {topic.topic_id: topic.name for topic in request.topic_data}))
+        channel.send(ApiKey.PRODUCE, produce.request, versions)
+        in_flight.append(_InFlight(channel, batches, produce))
         self._sent_to.update((batch.partition, node) for batch in batches)
 
     def _receive_from_earlier_leaders(self, leader: int, batches: Sequence[RecordBatch]) -> None:
         """Receive the responses of nodes that led one of these partitions before: its older batches come first."""
         for node in {self._sent_to.get(batch.partition, leader) for batch in batches} - {leader}:
             self._receive_responses(node)
-
-    def _produce_request(self, batches: Sequence[RecordBatch]) -> ProduceRequest:
-        data = {batch.partition: batch.data for batch in batches}
-        return ProduceRequest(
-            transactional_id=self._transactional_id,
-            acks=self._options.acks,
-            timeout_ms=self._options.request_timeout_ms,
-            topic_data=[
-                TopicProduceData(
-                    self._cluster.topic(name).topic_id,
-                    name,
-                    [PartitionProduceData(index, data[TopicPartition(name, index)]) for index in indexes],
-                )
-                for name, indexes in by_topic(data).items()
-            ],
-        )
 
     def _receive_responses(self, node: int) -> None:
         """Read the responses to all requests in flight at a node."""
@@ -171,19 +161,12 @@ class Sending:
         self._in_flight[node].popleft()
         batches = {batch.partition: batch for batch in request.batches}
         error: KafkaError | None = None
-        for topic in response.responses:
-            name = topic.name or request.topic_names.get(bytes(topic.topic_id), "")
-            for result in topic.partition_responses:
-                batch = batches.pop(TopicPartition(name, result.index), None)
-                if batch is None:
-                    raise MalformedData(f"the response has {name}-{result.index}, which was not in the request")
-                if result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    self._on_acknowledged(batch)
-                else:
-                    code = ErrorCode(result.error_code)
-                    error = KafkaError(code, f"{batch.partition}: {_reason(result.error_message, code)}")
-        if batches:
-            raise MalformedData(f"the response lacks {next(iter(batches))}")
+        for partition, result in request.produce.partitions(response).items():
+            if result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                self._on_acknowledged(batches[partition])
+            else:
+                code = ErrorCode(result.error_code)
+                error = KafkaError(code, f"{partition}: {_reason(result.error_message, code)}")
         if error is not None:
             raise error
 

@@ -24,9 +24,12 @@ CONTROLLERS: Final = 2
 
 def metadata(ask: Ask, names: Iterable[str] | None = None, create: bool = False) -> MetadataResponse:
     """Return the brokers and these topics, or all. With `create`, a broker may create those that do not exist."""
+    return ask(ApiKey.METADATA, metadata_request(names, create), MetadataResponse)
+
+
+def metadata_request(names: Iterable[str] | None, create: bool = False) -> MetadataRequest:
     topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-    request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
-    return ask(ApiKey.METADATA, request, MetadataResponse)
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=create)
 
 
 def described_cluster(

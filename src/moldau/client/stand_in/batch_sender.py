@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from moldau.base.errors import ErrorCode, MalformedData
+from moldau.base.errors import ErrorCode
 from moldau.base.errors import KafkaError as BrokerError
-from moldau.base.ids import ProducerIdAndEpoch, TopicPartition, by_topic
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE, Cluster
+from moldau.client.producing import ALL, Produce
 from moldau.client.stand_in.outbox import FinishedRecord, QueuedRecord, Result
 from moldau.client.stand_in.partitioner import Partitioner, Pending
 from moldau.client.stand_in.values import CLIENT_ERRORS, KafkaError, broker_error, to_kafka_error
@@ -24,19 +25,13 @@ from moldau.wire.apis import ApiKey
 from moldau.wire.batch import next_sequence
 from moldau.wire.compression import Compression
 from moldau.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from moldau.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from moldau.wire.messages.produce import PartitionProduceResponse, ProduceResponse
 from moldau.wire.records import NEXT_OFFSET, Record, build_batch
 
 BATCH_BYTES: Final = 512 << 10
 """The approximate size of a batch: below the message.max.bytes of any ordinary broker."""
 REQUEST_MS: Final = 30_000
-ACKS: Final = {"0": 0, "1": 1, "all": -1, "-1": -1}
+ACKS: Final = {"0": 0, "1": 1, "all": ALL, "-1": ALL}
 ACCEPTED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 PRODUCER_UNKNOWN: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
 """The broker no longer knows this producer, which gets a new id."""
@@ -212,34 +207,17 @@ class BatchSender:
         for batch in batches:
             if batch.data is None:
                 batch.data = self._encode(batch.topic_partition, batch.records)
-        data = {batch.topic_partition: batch.data for batch in batches}
-        topics = {name: self._cluster.topic(name).topic_id for name in by_topic(data)}
-        request = ProduceRequest(
-            acks=self._acks,
-            timeout_ms=REQUEST_MS,
-            topic_data=[
-                TopicProduceData(
-                    topics[name],
-                    name,
-                    [PartitionProduceData(index, data[TopicPartition(name, index)]) for index in indexes],
-                )
-                for name, indexes in by_topic(data).items()
-            ],
+        produce = Produce(
+            self._cluster.topic,
+            {batch.topic_partition: batch.data for batch in batches if batch.data},
+            REQUEST_MS,
+            self._acks,
         )
         channel = self._cluster.channel(node)
         if self._acks == 0:
-            channel.send_unanswered(ApiKey.PRODUCE, request)
+            channel.send_unanswered(ApiKey.PRODUCE, produce.request)
             return {
-                topic_partition: PartitionProduceResponse(topic_partition.partition, base_offset=-1)
-                for topic_partition in data
+                batch.topic_partition: PartitionProduceResponse(batch.topic_partition.partition, base_offset=-1)
+                for batch in batches
             }
-        response = channel.ask(ApiKey.PRODUCE, request, ProduceResponse)
-        names = {topic_id: name for name, topic_id in topics.items()}
-        results = {
-            TopicPartition(topic.name or names.get(bytes(topic.topic_id), ""), each.index): each
-            for topic in response.responses
-            for each in topic.partition_responses
-        }
-        if results.keys() != data.keys():
-            raise MalformedData("the produce response has other partitions than the request")
-        return results
+        return produce.partitions(channel.ask(ApiKey.PRODUCE, produce.request, ProduceResponse))

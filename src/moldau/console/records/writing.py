@@ -9,17 +9,13 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import Cluster
 from moldau.client.murmur2 import partition_of
+from moldau.client.producing import ALL, Produce
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from moldau.wire.messages.produce import ProduceResponse
 from moldau.wire.records import Record, build_batch
 
 TIMEOUT_MS: Final = 10_000
-ACKS: Final = {"all": -1, "1": 1, "0": 0}
+ACKS: Final = {"all": ALL, "1": 1, "0": 0}
 
 
 class Placed(NamedTuple):
@@ -32,18 +28,15 @@ def choose_partition(key: bytes | None, partitions: int, turn: int) -> int:
     return turn % partitions if key is None else partition_of(key, partitions)
 
 
-def write(cluster: Cluster, topic: str, partition: int, records: Sequence[Record], acks: int = -1) -> int | None:
+def write(cluster: Cluster, topic: str, partition: int, records: Sequence[Record], acks: int = ALL) -> int | None:
     """Append records to a partition; return the offset of the first, None without acknowledgement."""
-    node = cluster.leader(TopicPartition(topic, partition))
-    data = TopicProduceData(
-        cluster.topic(topic).topic_id, topic, [PartitionProduceData(partition, build_batch(records))]
-    )
-    request = ProduceRequest(acks=acks, timeout_ms=TIMEOUT_MS, topic_data=[data])
+    written = TopicPartition(topic, partition)
+    node = cluster.leader(written)
+    produce = Produce(cluster.topic, {written: build_batch(records)}, TIMEOUT_MS, acks)
     if acks == 0:
-        cluster.channel(node).send_unanswered(ApiKey.PRODUCE, request)
+        cluster.channel(node).send_unanswered(ApiKey.PRODUCE, produce.request)
         return None
-    response = cluster.channel(node).ask(ApiKey.PRODUCE, request, ProduceResponse)
-    result = response.responses[0].partition_responses[0]
+    result = produce.partitions(cluster.channel(node).ask(ApiKey.PRODUCE, produce.request, ProduceResponse))[written]
     if result.error_code:
         code = ErrorCode(result.error_code)
         raise KafkaError(code, result.error_message or f"{topic}-{partition}: not written: {code.name}")
