@@ -38,16 +38,29 @@ def list_offsets(
     timeout_ms: int = LIST_OFFSETS_TIMEOUT_MS,
 ) -> dict[TopicPartition, int | KafkaError]:
     """Ask a leader for the offset at its timestamp of each of its partitions; return the offset or error of each."""
+    request = list_offsets_request(timestamps, read_committed, timeout_ms)
+    return listed_offsets(ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse))
+
+
+def list_offsets_request(
+    timestamps: Mapping[TopicPartition, int],
+    read_committed: bool = False,
+    timeout_ms: int = LIST_OFFSETS_TIMEOUT_MS,
+) -> ListOffsetsRequest:
     topics = [
         ListOffsetsTopic(
             name, [ListOffsetsPartition(index, -1, timestamps[TopicPartition(name, index)]) for index in indexes]
         )
         for name, indexes in by_topic(timestamps).items()
     ]
-    request = ListOffsetsRequest(-1, int(read_committed), topics, timeout_ms)
+    return ListOffsetsRequest(-1, int(read_committed), topics, timeout_ms)
+
+
+def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, int | KafkaError]:
+    """Return the offset or error of each partition."""
     return {
         TopicPartition(topic.name, each.partition_index): error_of(each.error_code) or each.offset
-        for topic in ask(ApiKey.LIST_OFFSETS, request, ListOffsetsResponse).topics
+        for topic in response.topics
         for each in topic.partitions
     }
 

@@ -6,10 +6,12 @@ import asyncio
 import random
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.base.promise import Promise, resolved
 from moldau.client.cluster import Topic
 from moldau.client.peer_connections import PeerConnection, PeerConnections
 from moldau.client.requests.metadata import metadata_request
@@ -58,13 +60,21 @@ class Brokers:
             learning.cancel()
         self._connections.close_all()
 
+    async def greet(self) -> None:
+        """Connect and log in. KafkaError if no broker answers, or the user is refused."""
+        await self.ask_any(ApiKey.METADATA, metadata_request([]))
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    async def ask(self, node: int, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS) -> Any:
-        """Return the response of a node. KafkaError if there is none, and the reason if it refused the login."""
+    def send(self, node: int, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS) -> Promise[Any]:
+        """Return a promise of the response of a node, or of a KafkaError: why it refused the login, if it did."""
         if node not in self._nodes:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node} is not among the brokers")
-        return await self._ask(self._nodes[node], api, request, timeout_ms)
+            return resolved(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node} is not among the brokers"))
+        return self._send(self._nodes[node], api, request, timeout_ms)
+
+    async def ask(self, node: int, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS) -> Any:
+        """Return the response of a node. KafkaError if there is none."""
+        return await self._answer(self.send(node, api, request, timeout_ms))
 
     async def ask_any(self, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS) -> Any:
         """Return the response of the first node that has one."""
@@ -73,34 +83,40 @@ class Brokers:
         error = KafkaError(ErrorCode.BROKER_NOT_AVAILABLE)
         for address in dict.fromkeys([*known, *self._reach.bootstrap]):
             try:
-                return await self._ask(address, api, request, timeout_ms)
+                return await self._answer(self._send(address, api, request, timeout_ms))
             except KafkaError as failed:
                 if failed.code not in ANSWER_LOST:
                     raise
                 error = failed
         raise KafkaError(error.code, f"no broker answers: {error.message}")
 
-    async def _ask(self, address: tuple[str, int], api: ApiKey, request: Message, timeout_ms: int) -> Any:
+    def _send(self, address: tuple[str, int], api: ApiKey, request: Message, timeout_ms: int) -> Promise[Any]:
         connection = self._connections.to(*address, CLIENT_ID, self._login)
+        return connection.ask(api, request, timeout_ms).map(partial(_with_reason, connection))
+
+    async def _answer(self, promise: Promise[Any]) -> Any:
         answered: asyncio.Future[Any] = self._loop.create_future()
-        connection.ask(api, request, timeout_ms).then(
-            lambda response: None if answered.done() else answered.set_result(response)
-        )
+        promise.then(lambda response: None if answered.done() else answered.set_result(response))
         response = await answered
         if isinstance(response, KafkaError):
-            raise _with_reason(response, connection)
+            raise response
         return response
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
     async def topic(self, name: str) -> Topic:
         """Return a topic with its leaders. KafkaError if there is none, or no right to see it."""
+        known = self.known(name)
+        return await asyncio.shield(self._learn(name)) if known is None else known
+
+    def known(self, name: str) -> Topic | None:
+        """Return a topic if it was learnt. It is learnt again from time to time."""
         learnt = self._topics.get(name)
-        if learnt is not None:
-            if self._loop.time() - learnt.at > TOPIC_AGE_S:
-                self._learn(name)
-            return learnt.topic
-        return await asyncio.shield(self._learn(name))
+        if learnt is None:
+            return None
+        if self._loop.time() - learnt.at > TOPIC_AGE_S:
+            self._learn(name)
+        return learnt.topic
 
     def forget(self, name: str) -> None:
         """The leaders of this topic may have moved: it is asked for again when it is needed."""
@@ -111,15 +127,19 @@ class Brokers:
         node = topic.leaders.get(partition, -1)
         return node if node in self._nodes else None
 
-    def by_leader(self, topic: Topic, partitions: Iterable[int]) -> dict[int, list[TopicPartition]]:
-        """Return the partitions by leader. KafkaError if there is none for one of them."""
+    def by_leader(
+        self, topic: Topic, partitions: Iterable[int]
+    ) -> tuple[dict[int, list[TopicPartition]], list[KafkaError]]:
+        """Return the partitions by leader, and errors of those without one."""
         led: dict[int, list[TopicPartition]] = {}
+        errors: list[KafkaError] = []
         for partition in partitions:
             node = self.leader(topic, partition)
             if node is None:
-                raise _no_leader(topic, partition)
-            led.setdefault(node, []).append(TopicPartition(topic.name, partition))
-        return led
+                errors.append(_no_leader(topic, partition))
+            else:
+                led.setdefault(node, []).append(TopicPartition(topic.name, partition))
+        return led, errors
 
     def _learn(self, name: str) -> asyncio.Task[Topic]:
         """Ask for a topic, once at a time."""
@@ -169,8 +189,7 @@ def _no_leader(topic: Topic, partition: int) -> KafkaError:
     return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic.name}-{partition} has no leader")
 
 
-def _with_reason(error: KafkaError, connection: PeerConnection) -> KafkaError:
-    """Return why there is no answer: a refused login looks like a lost connection."""
-    if error.code is ErrorCode.NETWORK_EXCEPTION and connection.refusal is not None:
-        return connection.refusal
-    return error
+def _with_reason(connection: PeerConnection, response: Any) -> Any:
+    """Return the response, or why there is none: a refused login looks like a lost connection."""
+    is_lost = isinstance(response, KafkaError) and response.code is ErrorCode.NETWORK_EXCEPTION
+    return connection.refusal if is_lost and connection.refusal is not None else response

@@ -1,0 +1,103 @@
+"""The cluster as one of its users sees it: an `Account` on real connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE
+from moldau.client.requests.partitions import list_offsets_request, listed_offsets
+from moldau.gateway.kafka.brokers import Brokers
+from moldau.gateway.kafka.partition_queue import BACKOFF_S_FIRST
+from moldau.gateway.kafka.producer import Producer
+from moldau.gateway.kafka.reader import Reader
+from moldau.gateway.kafka.room import Room
+from moldau.gateway.ports import Appended, NewRecord
+from moldau.wire.apis import ApiKey
+
+FOLLOWING_MAX: Final = 200
+"""How many topics an account may follow at a time, each with connections of its own."""
+ATTEMPTS: Final = 6
+
+
+class KafkaAccount:
+    def __init__(self, user: str, brokers: Brokers, room: Room) -> None:
+        self.user = user
+        self._brokers = brokers
+        self._producer = Producer(brokers, room)
+        self._readers: set[Reader] = set()
+
+    async def log_in(self) -> None:
+        """On a connection of its own: those that are open do not notice that the password has changed."""
+        trial = self._brokers.beside()
+        try:
+            await trial.greet()
+        finally:
+            trial.close()
+
+    async def append(self, topic: str, records: Sequence[NewRecord]) -> Appended:
+        return await self._producer.append(topic, records)
+
+    async def append_values(self, topic: str, values: Sequence[bytes]) -> Appended:
+        return await self._producer.append_values(topic, values)
+
+    async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        first, end = await asyncio.gather(self._offsets(topic, EARLIEST), self._offsets(topic, LATEST))
+        return {partition: (first[partition], end[partition]) for partition in first.keys() & end.keys()}
+
+    async def offsets_at(self, topic: str, timestamp_ms: int) -> Mapping[int, int]:
+        found, end = await asyncio.gather(self._offsets(topic, timestamp_ms), self._offsets(topic, LATEST))
+        return {partition: end.get(partition, 0) if offset < 0 else offset for partition, offset in found.items()}
+
+    def follow(self, topic: str, positions: Mapping[int, int]) -> Reader:
+        if len(self._readers) >= FOLLOWING_MAX:
+            text = f"{self.user} follows {FOLLOWING_MAX} topics already"
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, text)
+        reader = Reader(self._brokers.beside(), topic, positions, self._readers.discard)
+        self._readers.add(reader)
+        return reader
+
+    @property
+    def is_followed(self) -> bool:
+        return bool(self._readers)
+
+    def close(self) -> None:
+        for reader in list(self._readers):
+            reader.close()
+        self._producer.close()
+        self._brokers.close()
+
+    async def _offsets(self, topic: str, timestamp: int) -> dict[int, int]:
+        """Return an offset of each partition, with more than one attempt if leaders move."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return await self._listed(topic, timestamp)
+            except KafkaError as error:
+                is_missing = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if error.code not in RETRIABLE or is_missing or attempt == ATTEMPTS - 1:
+                    raise
+            self._brokers.forget(topic)
+            await asyncio.sleep(BACKOFF_S_FIRST * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _listed(self, name: str, timestamp: int) -> dict[int, int]:
+        topic = await self._brokers.topic(name)
+        led, without_leader = self._brokers.by_leader(topic, topic.leaders)
+        if without_leader:
+            raise without_leader[0]
+        offsets: dict[int, int] = {}
+        for answered in await asyncio.gather(*[self._list(node, each, timestamp) for node, each in led.items()]):
+            for partition, offset in answered.items():
+                if isinstance(offset, KafkaError):
+                    raise KafkaError(offset.code, f"{partition}: {offset.code.name}")
+                offsets[partition.partition] = offset
+        return offsets
+
+    async def _list(
+        self, node: int, partitions: Sequence[TopicPartition], timestamp: int
+    ) -> dict[TopicPartition, int | KafkaError]:
+        request = list_offsets_request(dict.fromkeys(partitions, timestamp), read_committed=True)
+        return listed_offsets(await self._brokers.ask(node, ApiKey.LIST_OFFSETS, request))

@@ -1,0 +1,230 @@
+"""What waits for one partition. At most one batch of it is under way, so that its records stay in order and a batch
+that is sent again is recognised by its sequence. Without I/O.
+
+A batch that a leader refuses has used no number of the sequence. If nobody knows what became of a batch, the partition
+goes on with a new producer id: a number that may be taken is not used again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from typing import Final
+
+from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import ProducerIdAndEpoch, TopicPartition
+from moldau.client.cluster import RETRIABLE
+from moldau.gateway.kafka.chunks import BATCH_BYTES, BATCH_RECORDS, Chunk
+from moldau.gateway.ports import Place
+from moldau.wire.batch import next_sequence, stamp_producer
+from moldau.wire.records import NEXT_OFFSET, Record, build_batch, build_value_batch
+
+ACCEPTED: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+PRODUCER_LOST: Final = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
+"""The leader no longer knows this producer, which gets a new id."""
+MAY_BE_THERE: Final = (
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
+"""After these the records may be in the log."""
+OF_RECORDS: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
+"""A record is wrong, which is no fault of those in the same batch."""
+TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+BACKOFF_S_FIRST: Final = 0.05
+BACKOFF_S_MAX: Final = 1.0
+
+_place = partial(tuple.__new__, Place)
+
+
+class Next(Enum):
+    """What to do after an answer."""
+
+    GO_ON = auto()
+    """Send the next batch, if there is one."""
+    AGAIN = auto()
+    """Send the same batch after `backoff_s`, to the leader of then."""
+
+
+@dataclass(slots=True)
+class Batch:
+    chunks: list[Chunk]
+    data: bytearray
+    count: int
+    deadline: float
+    may_be_there: bool = False
+
+
+@dataclass(slots=True)
+class PartitionQueue:
+    partition: TopicPartition
+    waiting: deque[Chunk] = field(default_factory=deque)
+    batch: Batch | None = None
+    """Under way, or to be sent again."""
+    producer: ProducerIdAndEpoch | None = None
+    """None: a new one is needed."""
+    sequence: int = 0
+    backoff_s: float = 0.0
+    is_busy: bool = False
+    """A request is under way, or it waits before it sends again: the owner sets it."""
+    _alone: int = 0
+    """So many chunks go into batches of their own: together with others one was refused."""
+
+    def prepare(self, now_ms: int) -> Batch:
+        """Return the batch to send now: something waits, and the owner has set the producer id."""
+        if self.batch is None:
+            assert self.producer is not None
+            chunks = self._take()
+            data, count = _encode(chunks, now_ms)
+            stamp_producer(memoryview(data), *self.producer, self.sequence)
+            self.batch = Batch(chunks, data, count, min(chunk.call.deadline for chunk in chunks))
+        return self.batch
+
+    def on_answer(self, code: ErrorCode, base_offset: int, message: str | None, now: float) -> Next:
+        """Note what a leader answered, or that it did not."""
+        batch = self.batch
+        assert batch is not None
+        if code in ACCEPTED:
+            self._accepted(batch, base_offset)
+        elif code in TOO_LARGE and batch.count > 1:
+            self._divide(batch)
+        elif code in PRODUCER_LOST and not batch.may_be_there:
+            self._anew(batch)
+        elif code in RETRIABLE and now < batch.deadline:
+            batch.may_be_there |= code in MAY_BE_THERE
+            self._pause()
+            return Next.AGAIN
+        elif code in RETRIABLE or code in PRODUCER_LOST:
+            batch.may_be_there |= code in MAY_BE_THERE
+            self._give_up(batch, code, message)
+        elif code in OF_RECORDS and len(batch.chunks) > 1:
+            self._separate(batch)
+        elif batch.may_be_there:
+            self._give_up(batch, code, message)
+        else:
+            self._refused(batch, KafkaError(code, message))
+        self._expire(now)
+        self.backoff_s = 0.0
+        return Next.GO_ON
+
+    def on_obstacle(self, error: KafkaError, now: float) -> Next:
+        """Note that nothing could be sent: there is no leader, or no producer id."""
+        if self.batch is not None:
+            return self.on_answer(error.code, -1, error.message, now)
+        self._expire(now)
+        self._pause()
+        return Next.AGAIN
+
+    def _pause(self) -> None:
+        self.backoff_s = min(BACKOFF_S_MAX, 2 * self.backoff_s or BACKOFF_S_FIRST)
+
+    def _expire(self, now: float) -> None:
+        """Fail what waited too long behind others."""
+        while self.waiting and self.waiting[0].call.deadline <= now:
+            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not appended: it waited too long for earlier records")
+            self._fail(self.waiting.popleft(), error)
+
+    def fail(self, error: KafkaError) -> None:
+        """Fail all that waits: nobody will send it. A batch that may be there is said to be so."""
+        if self.batch is not None:
+            self._give_up(self.batch, error.code, error.message)
+        while self.waiting:
+            self._fail(self.waiting.popleft(), error)
+        self._alone = 0
+
+    def _take(self) -> list[Chunk]:
+        chunks = [self.waiting.popleft()]
+        size, count = chunks[0].size, len(chunks[0].indexes)
+        if self._alone:
+            self._alone -= 1
+            return chunks
+        while self.waiting:
+            size += self.waiting[0].size
+            count += len(self.waiting[0].indexes)
+            if size > BATCH_BYTES or count > BATCH_RECORDS:
+                break
+            chunks.append(self.waiting.popleft())
+        return chunks
+
+    def _accepted(self, batch: Batch, base_offset: int) -> None:
+        self.batch = None
+        self.sequence = next_sequence(self.sequence, batch.count)
+        partition, offset = self.partition.partition, base_offset
+        for chunk in batch.chunks:
+            count = len(chunk.indexes)
+            # Of a repetition that is too old to be looked up, the leader does not say where it is.
+            offsets = range(offset, offset + count) if base_offset >= 0 else (-1,) * count
+            chunk.call.settle(chunk.indexes, [_place((partition, each)) for each in offsets])
+            offset += count
+
+    def _divide(self, batch: Batch) -> None:
+        """Send the two halves of a batch that is too large for the topic."""
+        self.batch = None
+        if len(batch.chunks) > 1:
+            self._return(batch.chunks, len(batch.chunks))
+        else:
+            self._return(batch.chunks[0].halves(), 2)
+
+    def _separate(self, batch: Batch) -> None:
+        """Send the chunks one by one: what is wrong with one is no fault of the others."""
+        self.batch = None
+        self._return(batch.chunks, len(batch.chunks))
+
+    def _return(self, chunks: Sequence[Chunk], alone: int) -> None:
+        self.waiting.extendleft(reversed(chunks))
+        self._alone += alone
+
+    def _anew(self, batch: Batch) -> None:
+        """Send the chunks of a batch that is surely not in the log as those of a new producer."""
+        self.batch = None
+        self._return(batch.chunks, 0)
+        self._reset()
+
+    def _refused(self, batch: Batch, error: KafkaError) -> None:
+        self.batch = None
+        for chunk in batch.chunks:
+            self._fail(chunk, error)
+
+    def _give_up(self, batch: Batch, code: ErrorCode, message: str | None) -> None:
+        """Nobody took the batch in time."""
+        why = message or code.name
+        if batch.may_be_there:
+            self._reset()
+            self._refused(batch, KafkaError(code, f"not acknowledged, but it may have been appended: {why}"))
+        else:
+            self._refused(batch, KafkaError(code, f"not appended: {why}"))
+
+    @staticmethod
+    def _fail(chunk: Chunk, error: KafkaError) -> None:
+        chunk.call.fail(chunk.indexes, error)
+
+    def _reset(self) -> None:
+        self.producer, self.sequence = None, 0
+
+
+def _encode(chunks: Sequence[Chunk], now_ms: int) -> tuple[bytearray, int]:
+    """Return the chunks as one batch without a producer, and its number of records."""
+    if all(chunk.values is not None for chunk in chunks):
+        values = [value for chunk in chunks for value in chunk.values or ()]
+        return build_value_batch(values, now_ms, -1), len(values)
+    records: list[Record] = []
+    for chunk in chunks:
+        records += [Record(NEXT_OFFSET, now_ms, None, value) for value in chunk.values or ()]
+        records += [
+            Record(
+                NEXT_OFFSET,
+                now_ms if each.timestamp_ms is None else each.timestamp_ms,
+                each.key,
+                each.value,
+                each.headers,
+            )
+            for each in chunk.records
+        ]
+    return build_batch(records), len(records)
