@@ -44,6 +44,30 @@ Appended = Sequence[Place | KafkaError]
 """What became of each record: its place, or why it was refused."""
 
 
+class Password(NamedTuple):
+    """By HTTP's Basic, or in MQTT's CONNECT."""
+
+    user: str
+    password: str
+
+
+class Token(NamedTuple):
+    """By HTTP's Bearer: a token of OAuth, which the brokers check."""
+
+    text: str
+
+
+class Certificate(NamedTuple):
+    """Of a TLS connection that the gateway has verified."""
+
+    subject: str
+    """The distinguished name, as Java writes it."""
+
+
+Credentials = Password | Token | Certificate | None
+"""Who a device says it is; None: nobody."""
+
+
 class Following(Protocol):
     """Some partitions of a topic, or of a view, that are read from given offsets on and then followed."""
 
@@ -94,4 +118,13 @@ class Account(Protocol):
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> Following:
         """Read these partitions from these offsets on."""
+        ...
+
+
+class Accounts(Protocol):
+    """The users of the cluster."""
+
+    async def account(self, credentials: Credentials) -> Account:
+        """Return the account of whoever has these credentials: the same one as before, while it is used. KafkaError,
+        SASL_AUTHENTICATION_FAILED, if the cluster or the gateway refuses them; another one if no broker answers."""
         ...

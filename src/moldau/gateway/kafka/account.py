@@ -60,9 +60,16 @@ class KafkaAccount:
         self._readers.add(reader)
         return reader
 
-    @property
-    def is_followed(self) -> bool:
-        return bool(self._readers)
+    def rest(self) -> None:
+        """Close the connections. They are opened again when they are needed."""
+        self._brokers.rest()
+
+    def rest_if_idle(self, since: float) -> bool:
+        """Rest if nothing was asked since then, and nobody follows; return whether nothing was."""
+        is_idle = self._brokers.asked_at < since and not self._readers and not self._producer.is_busy
+        if is_idle:
+            self.rest()
+        return is_idle
 
     def close(self) -> None:
         for reader in list(self._readers):

@@ -44,6 +44,7 @@ class Brokers:
         self._loop = asyncio.get_running_loop()
         self._reach, self._login = reach, login
         self._connections = PeerConnections(self._loop, reach.tls)
+        self.asked_at = self._loop.time()
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, _Learnt] = {}
         self._learning: dict[str, asyncio.Task[Topic]] = {}
@@ -54,6 +55,11 @@ class Brokers:
         other = Brokers(self._reach, self._login)
         other._nodes, other._topics = self._nodes, dict(self._topics)
         return other
+
+    def rest(self) -> None:
+        """Close the connections; later requests open new ones."""
+        self._connections.close_all()
+        self._connections = PeerConnections(self._loop, self._reach.tls)
 
     def close(self) -> None:
         for learning in self._learning.values():
@@ -91,6 +97,7 @@ class Brokers:
         raise KafkaError(error.code, f"no broker answers: {error.message}")
 
     def _send(self, address: tuple[str, int], api: ApiKey, request: Message, timeout_ms: int) -> Promise[Any]:
+        self.asked_at = self._loop.time()
         connection = self._connections.to(*address, CLIENT_ID, self._login)
         return connection.ask(api, request, timeout_ms).map(partial(_with_reason, connection))
 

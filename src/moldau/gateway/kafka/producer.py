@@ -72,6 +72,10 @@ class Producer:
 
         return await self._outcomes(len(values), size_of_values(values), put)
 
+    @property
+    def is_busy(self) -> bool:
+        return any(queue.batch or queue.waiting for queue in self._queues.values())
+
     def close(self) -> None:
         if self._flush is not None:
             self._flush.cancel()
