@@ -1,0 +1,161 @@
+"""The records in the body of a POST: JSON, JSON lines, or bytes as they are. JSON is checked and cut, not rebuilt: a
+value in Kafka has the bytes that the device sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from moldau.gateway.ports import Headers, NewRecord
+from moldau.web.failures import ApiError, bad_request
+
+JSON: Final = "application/json"
+JSON_LINES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
+PARAMETERS: Final = ("key", "key_field", "partition", "timestamp")
+HEADER_PREFIX: Final = b"kafka-header-"
+RECORDS_MAX: Final = 50_000
+_PARTITION: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+_MILLISECONDS: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
+_array: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_value: Final = msgspec.json.Decoder(msgspec.Raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the query and the headers say of all records of a request."""
+
+    key: bytes | None = None
+    key_field: str | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
+    headers: Headers = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether records are values alone."""
+        return self == _PLAIN
+
+
+_PLAIN: Final = Options()
+
+
+def options_of(query: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Options:
+    """Return the options of a request. ApiError for one that is unknown or cannot be."""
+    own = tuple(
+        (name[len(HEADER_PREFIX) :].decode("latin-1"), value)
+        for name, value in headers
+        if name.startswith(HEADER_PREFIX)
+    )
+    if not query and not own:
+        return _PLAIN
+    given = _query(query)
+    key, key_field = given.get("key"), given.get("key_field")
+    if key is not None and key_field is not None:
+        raise bad_request("a request has key or key_field, not both")
+    return Options(
+        None if key is None else key.encode(errors="surrogateescape"),
+        key_field,
+        _partition(given.get("partition")),
+        timestamp_ms(given["timestamp"]) if "timestamp" in given else None,
+        own,
+    )
+
+
+def _query(query: bytes) -> Mapping[str, str]:
+    try:
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="strict", max_num_fields=20)
+    except (ValueError, UnicodeDecodeError):
+        raise bad_request("the query cannot be read: it is not UTF-8, or has too many parameters") from None
+    given = dict(pairs)
+    for name in given:
+        if name not in PARAMETERS:
+            raise bad_request(f"unknown parameter {name[:40]!r}; known are {', '.join(PARAMETERS)}")
+    if len(given) < len(pairs):
+        raise bad_request("a parameter is given twice")
+    return given
+
+
+def _partition(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not _PARTITION.fullmatch(text):
+        raise bad_request(f"partition {text[:20]!r} is not a number from 0 on")
+    return int(text)
+
+
+def timestamp_ms(text: str) -> int:
+    """Return a time, given in milliseconds since 1970 or as 2026-11-19T08:00:00Z. One without a zone is refused."""
+    if _MILLISECONDS.fullmatch(text):
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text.replace(" ", "+"))  # a + in a query is a space
+    except ValueError:
+        raise bad_request(f"{text[:40]!r} is not a time: expected milliseconds or 2026-11-19T08:00:00Z") from None
+    if time.tzinfo is None or time.timestamp() < 0:
+        raise bad_request(f"{text[:40]!r} has no time zone or is before 1970: write 2026-11-19T08:00:00Z")
+    return round(time.timestamp() * 1000)
+
+
+def values_of(content_type: str, body: bytes | bytearray) -> list[bytes]:
+    """Return the values of the records in a body. ApiError if it is not what its type says."""
+    if content_type == JSON or content_type.endswith("+json"):
+        start = body[:1] if body[:1] not in b" \t\r\n" else body.lstrip()[:1]
+        raws = _decoded(_array.decode, body) if start == b"[" else [_decoded(_value.decode, body)]
+    elif content_type in JSON_LINES:
+        raws = _decoded(_value.decode_lines, body)
+    else:
+        return [bytes(body)]
+    if len(raws) > RECORDS_MAX:
+        raise ApiError(413, "TOO_LARGE", f"a request has at most {RECORDS_MAX} records")
+    return list(map(bytes, raws))
+
+
+def _decoded(decode: Any, body: bytes | bytearray) -> Any:
+    try:
+        if not body.isascii():
+            body.decode()  # what is not decoded is not checked below
+        return decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise bad_request(f"the body is not JSON: {str(error)[:200]}") from None
+
+
+def records_of(values: Sequence[bytes], options: Options) -> list[NewRecord]:
+    """Return records with these values. ApiError if one lacks the field that is to be its key."""
+    keys = [options.key] * len(values) if options.key_field is None else _keys(values, options.key_field)
+    return [
+        NewRecord(value, key, options.headers, options.timestamp_ms, options.partition)
+        for value, key in zip(values, keys, strict=True)
+    ]
+
+
+def _keys(values: Sequence[bytes], field: str) -> list[bytes | None]:
+    """Return the key of each value: a text as it is, anything else as it is written in JSON, null as no key."""
+    decode = _field_decoder(field)
+    keys: list[bytes | None] = []
+    for number, value in enumerate(values):
+        try:
+            keys.append(_key(bytes(decode(value).key)))
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            raise bad_request(f"record {number} is no JSON object with a field {field[:40]!r}, its key") from None
+    return keys
+
+
+def _key(raw: bytes) -> bytes | None:
+    if raw[:1] != b'"':
+        return None if raw == b"null" else raw
+    text: str = msgspec.json.decode(raw)
+    return text.encode()
+
+
+@lru_cache(256)
+def _field_decoder(field: str) -> Any:
+    """Return a decoder that reads one field of an object, and skips the others."""
+    keyed = msgspec.defstruct("Keyed", [("key", msgspec.Raw, msgspec.field(name=field))])
+    return msgspec.json.Decoder(keyed).decode
