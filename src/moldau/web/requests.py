@@ -11,12 +11,14 @@ from starlette.requests import Request
 from moldau.web.failures import ApiError, bad_request
 
 NAME_LENGTH_MAX: Final = 1000
+DIGITS_MAX: Final = 18
+"""Of a length. Python makes no int of thousands of them."""
 
 
 async def read_body(request: Request, bytes_max: int) -> bytearray:
     declared = request.headers.get("content-length", "0")
     too_large = ApiError(413, "TOO_LARGE", f"the body has more than {bytes_max} bytes")
-    if not declared.isdigit() or int(declared) > bytes_max:
+    if not declared.isdecimal() or len(declared) > DIGITS_MAX or int(declared) > bytes_max:
         raise too_large
     data = bytearray()
     async for chunk in request.stream():

@@ -24,13 +24,14 @@ class ServerSettings:
     idle_seconds: int
     """How long a connection without a request stays open."""
     header_bytes_max: int
-    """Of h11; httptools has no limit."""
+    """A head that is longer and not complete is refused: what one read completes may be longer, up to what asyncio
+    reads at once. Only h11 has this limit, not httptools."""
     certificate: str | None = None
     """With a key: serve HTTPS. Both are files as PEM."""
     key: str | None = None
     http: Literal["h11", "httptools"] = "h11"
-    ws: str = "none"
-    """uvicorn's name of what reads web sockets."""
+    ws: str | type[asyncio.Protocol] = "none"
+    """What reads web sockets: uvicorn's name of it, or a protocol that takes its arguments."""
     slow_seconds_max: float | None = None
     """A client that has not taken what waits for it after this time is cut off; None: never."""
 
