@@ -35,8 +35,10 @@ class Silent:
 
     def __init__(self) -> None:
         self.begun, self.cancelled = asyncio.Event(), asyncio.Event()
+        self.asked = 0
 
     async def __call__(self) -> Sequence[bytes]:
+        self.asked += 1
         self.begun.set()
         try:
             return await asyncio.Future()
@@ -80,6 +82,31 @@ def test_a_silent_stream_says_that_it_is_alive() -> None:
         frames = aiter(streams.response(source).body_iterator)
         assert [await anext(frames) for _ in range(3)] == [RETRY, ALIVE, ALIVE]
         assert not source.cancelled.is_set(), "it goes on waiting"
+        assert source.asked == 1
+
+    run(main)
+
+
+def test_a_client_that_goes_away_while_it_takes_nothing_ends_its_source() -> None:
+    async def main() -> None:
+        streams = streams_with(StreamLimits(1, LIMITS.seconds_max, alive_every_seconds=0.001))
+        source, stalled, gone = Silent(), asyncio.Event(), asyncio.Event()
+
+        async def slow(message: Any) -> None:
+            if message.get("body") == ALIVE:
+                stalled.set()
+                await never()
+
+        async def receive() -> Any:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        response = streams.response(source)
+        serving = asyncio.create_task(response(SCOPE, receive, slow))
+        await stalled.wait()
+        gone.set()
+        await serving
+        await source.cancelled.wait()
 
     run(main)
 
