@@ -13,7 +13,8 @@ from urllib.parse import quote
 from harness.patience import PATIENCE_S, wait_until
 
 from moldau.console.options import ConsoleOptions
-from moldau.console.server import bind, make_server
+from moldau.console.server import make_server
+from moldau.web.server import bind
 
 
 class Answer:

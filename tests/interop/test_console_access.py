@@ -15,8 +15,8 @@ from console_server import Page, console, name_in_path
 from harness.patience import PATIENCE_S, wait_until
 
 from moldau.console import live
+from moldau.console.console import BODY_BYTES_MAX
 from moldau.console.endpoints import ENDPOINTS
-from moldau.console.web import BODY_BYTES_MAX
 from moldau.testing import TestBroker, broker
 
 pytestmark = pytest.mark.moldau_only
@@ -263,24 +263,27 @@ def test_a_long_query_is_refused(operator: Page) -> None:
     assert operator.get("/api/topics?filter=" + "a" * 25_000).status == 414
 
 
-def test_live_streams_are_bounded_and_freed(operator: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_streams_are_bounded_and_freed(secure: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "STREAMS_MAX", 5)
-    with ExitStack() as opened:
-        for _ in range(5):
-            next(opened.enter_context(operator.stream("/api/live/overview")))
-        refused = operator.get("/api/live/overview")
-        assert (refused.status, refused.code) == (429, "TOO_MANY")
-        assert operator.get("/api/overview").status == 200, "other requests are answered"
+    with console(secure.bootstrap_servers, secure.client_config()) as page:
+        page.login("admin", secure.password("admin"))
+        with ExitStack() as opened:
+            for _ in range(5):
+                next(opened.enter_context(page.stream("/api/live/overview")))
+            refused = page.get("/api/live/overview")
+            assert (refused.status, refused.code) == (429, "TOO_MANY")
+            assert refused.message == "5 live pages are open, which is the most; close one"
+            assert page.get("/api/overview").status == 200, "other requests are answered"
 
-    def is_free() -> bool:
-        try:
-            with operator.stream("/api/live/overview") as events:
-                next(events)
-        except AssertionError:
-            return False
-        return True
+        def is_free() -> bool:
+            try:
+                with page.stream("/api/live/overview") as events:
+                    next(events)
+            except AssertionError:
+                return False
+            return True
 
-    wait_until(is_free, "closed streams make room", every_s=0.1)
+        wait_until(is_free, "closed streams make room", every_s=0.1)
 
 
 def test_many_silent_connections_do_not_stop_the_console(operator: Page) -> None:

@@ -91,10 +91,12 @@ MAY_IMPORT = {
         "pipelines",
         "doctor",
         "testing",
+        "web",
         "console",
         "gateway",
     },
-    "gateway": {"platforms", "base", "prometheus", "wire", "security", "client", "operations"},
+    "web": {"base", "client", "operations"},
+    "gateway": {"platforms", "base", "prometheus", "wire", "security", "client", "operations", "web"},
     "console": {
         "platforms",
         "base",
@@ -106,6 +108,7 @@ MAY_IMPORT = {
         "metrics",
         "runtime",
         "pipelines",
+        "web",
     },
     "testing": {"base", "wire", "security", "client", "log", "node", "settings", "local_cluster", "secure_setup"},
     "settings": {"platforms", "base", "security", "coordinator", "client"},
@@ -174,7 +177,7 @@ PURE = (
 NOT_IN_PURE_PACKAGES = {"asyncio", "socket", "threading", "time", "subprocess", "logging", "selectors", "uvloop"}
 MAY_TELL_TIME = {"base/clock.py"}
 MAY_LOCK = {"log/write_order.py"}
-ASYNC_PACKAGES = {"prometheus", "server", "runtime", "client", "testing", "node", "console", "gateway"}
+ASYNC_PACKAGES = {"prometheus", "server", "runtime", "client", "testing", "node", "web", "console", "gateway"}
 BANNED_NAMES = {"utils", "util", "helpers", "common", "manager", "misc", "stuff"}
 
 PLATFORM_BOUND = re.compile(
@@ -191,7 +194,7 @@ FUNCTION_LINES_MAX = 70
 LONG_FUNCTIONS: set[str] = set()
 
 
-CLIENT_SIDE = ("cli", "client", "console", "gateway", "operations", "pipelines", "spark", "testing")
+CLIENT_SIDE = ("cli", "client", "console", "gateway", "operations", "pipelines", "spark", "testing", "web")
 """The clients of a cluster. Nodes, in runtime and raft, build the requests to their peers."""
 API_NAMES = frozenset(re.findall(r'\d+: \(\S+, "(\w+)",', (GENERATED[0] / "__init__.py").read_text()))
 OF_RECORDS = frozenset({"ProduceRequest", "FetchRequest", "InitProducerIdRequest"})

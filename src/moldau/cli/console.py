@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import ssl
 import sys
 from collections.abc import Mapping
@@ -55,8 +56,9 @@ def console(
     moldau console --command-config client.properties --metrics http://localhost:9404/metrics
     """
     try:
-        from moldau.console.options import ConsoleOptions, allowed_hosts
-        from moldau.console.server import bind, serve
+        from moldau.console.options import ConsoleOptions
+        from moldau.console.server import serve
+        from moldau.web.hosts import allowed_hosts
     except ImportError as error:
         raise CommandFailed(CONSOLE_MISSING) from error
     if (tls_certificate is None) != (tls_key is None):
@@ -73,10 +75,7 @@ def console(
     if os.environ.get(STOP_WITH_STDIN):
         stop_with_stdin()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    try:
-        listener = bind(host, port)
-    except OSError as error:
-        raise CommandFailed(f"--listen {listen}: {error.strerror or error}") from error
+    listener = _bound(host, port, listen)
     options = ConsoleOptions(
         broker.bootstrap_servers,
         broker.client_config,
@@ -102,6 +101,15 @@ def console(
     except ssl.SSLError as error:
         files = f"--tls-certificate {tls_certificate}, --tls-key {tls_key}"
         raise CommandFailed(f"{files}: {error.strerror or error}; expected PEM files that belong together") from error
+
+
+def _bound(host: str, port: int, listen: str) -> socket.socket:
+    from moldau.web.server import bind
+
+    try:
+        return bind(host, port)
+    except OSError as error:
+        raise CommandFailed(f"--listen {listen}: {error.strerror or error}") from error
 
 
 def _check_readable(files: Mapping[str, str | None]) -> None:

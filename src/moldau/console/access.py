@@ -16,9 +16,9 @@ from moldau.client.cluster import Cluster
 from moldau.console.collector.collector import Collector, MetricsReader
 from moldau.console.collector.events import ClusterEvents
 from moldau.console.condition_workers import Conditions
-from moldau.console.failures import too_many
 from moldau.console.lately import ReadLately
 from moldau.console.learning import Practice
+from moldau.web.failures import too_many
 
 REQUESTS_MAX: Final = 8
 """Requests of one user that ask the cluster at once, fewer than there are threads for them; others wait."""

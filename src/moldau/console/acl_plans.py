@@ -9,11 +9,11 @@ from typing import Any, Final
 from moldau.base.acl_operations import AclOperation
 from moldau.console.acl_effect_words import effect_words, own_losses
 from moldau.console.acl_effects import Effect, effects_of, is_pattern
-from moldau.console.failures import bad_request
 from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType, covers
 from moldau.security.acls.selection import Resource, listed, operation_word, resource_word
 from moldau.security.principals import USER
+from moldau.web.failures import bad_request
 
 TYPES: Final = {each.name.lower(): each for each in ResourceType if each > ResourceType.ANY}
 PATTERNS: Final = {each.name.lower(): each for each in (PatternType.LITERAL, PatternType.PREFIXED)}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from moldau.base.clock import WallMs
 from moldau.console.access import Access
 from moldau.console.collector.state import ClusterState
-from moldau.console.failures import bad_request
 from moldau.console.options import ConsoleOptions
+from moldau.web.failures import bad_request
 
 if TYPE_CHECKING:
     from moldau.runtime.views.ports import BatchesTask

@@ -9,10 +9,10 @@ from typing import Final
 
 from moldau.base import limits
 from moldau.base.promise import Promise
-from moldau.console.failures import ApiError, too_many
 from moldau.runtime.views.ports import BatchesTask, missing_for_views
 from moldau.runtime.views.workers import ViewWorkers
 from moldau.views.jobs import Matching, ViewFailed
+from moldau.web.failures import ApiError, too_many
 
 WORKERS: Final = 2
 CPU_SECONDS: Final = 5.0

@@ -18,27 +18,23 @@ from moldau import __version__
 from moldau.console.access import Access
 from moldau.console.call import Call, Endpoint
 from moldau.console.condition_workers import Conditions
+from moldau.console.daemon_pool import Threads
 from moldau.console.endpoints import ENDPOINTS, STREAMS
-from moldau.console.failures import ApiError, bad_request, too_many
 from moldau.console.live import Streams
 from moldau.console.metrics_reader import MetricsReader
+from moldau.console.next_steps import API_ERRORS
 from moldau.console.options import CREDENTIAL_LENGTH_MAX, ConsoleOptions, properties_of
+from moldau.console.pages import application
 from moldau.console.sessions import IDLE_SECONDS, Login, Sessions
-from moldau.console.web import (
-    SAFE_METHODS,
-    Threads,
-    application,
-    error_response,
-    json_response,
-    path_names,
-    query_of,
-    read_body,
-    response_to,
-)
+from moldau.web.failures import ApiError, bad_request, too_many
+from moldau.web.requests import path_names, query_of, read_json
+from moldau.web.responses import error_response, json_response
 
 log = logging.getLogger(__name__)
 
 TOKEN_HEADER: Final = "x-console-token"
+SAFE_METHODS: Final = ("GET", "HEAD")
+BODY_BYTES_MAX: Final = 2 << 20
 USERS_MAX: Final = 8
 """Users with a collector of their own, which takes memory."""
 LOGINS_AT_ONCE: Final = 4
@@ -136,7 +132,7 @@ class Console:
     async def _login(self, request: Request) -> Response:
         try:
             self._check_token(request)
-            body = await read_body(request)
+            body = await read_json(request, BODY_BYTES_MAX)
             if not self.options.login_required:
                 raise bad_request("this console asks for no login")
             user, password, mechanism = _credentials(body, self.options)
@@ -144,7 +140,7 @@ class Console:
             async with self._logins:
                 session_id = self._begin_session(user, await self._access_of(user, password, mechanism))
         except Exception as error:
-            return response_to(error)
+            return error_response(API_ERRORS.of(error))
         self.sessions.end(self._session_id(request))  # after the new one has begun: both may be of the same user
         response = json_response(self._session_data(session_id))
         self._set_cookie(response, session_id)
@@ -220,7 +216,7 @@ class Console:
             self._check_token(request)
             if self.options.read_only and endpoint.changes:
                 raise ApiError(403, "READ_ONLY", "this console is read-only: it changes nothing")
-            body = await read_body(request)
+            body = await read_json(request, BODY_BYTES_MAX)
         access = self._access(request)
         call = Call(self.options, access, path_names(request), query_of(request, endpoint.parameters), body)
         call.only_fields(endpoint.fields)
@@ -236,7 +232,7 @@ class Console:
             except ClientDisconnect:
                 return Response(status_code=400)
             except Exception as error:
-                return response_to(error)
+                return error_response(API_ERRORS.of(error))
 
         return answer
 
@@ -251,7 +247,7 @@ class Console:
                 session_id = self._session_id(request)
                 return self.streams.response(endpoint.handler(call), lambda: self._may_watch(session_id))
             except Exception as error:
-                return response_to(error)
+                return error_response(API_ERRORS.of(error))
 
         return stream
 

@@ -5,14 +5,17 @@ Python waits at its end for the threads of a `ThreadPoolExecutor`. These may wai
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import Empty, SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+CLUSTER_THREADS: Final = 12
+MEMORY_THREADS: Final = 4
 
 
 class DaemonPool(Executor):
@@ -74,3 +77,19 @@ class DaemonPool(Executor):
             except BaseException as error:
                 future.set_exception(error)
         return True
+
+
+class Threads:
+    """Two pools: requests that wait for the cluster cannot hold up those that answer from memory."""
+
+    def __init__(self) -> None:
+        self._cluster = DaemonPool(CLUSTER_THREADS, "cluster")
+        self._memory = DaemonPool(MEMORY_THREADS, "memory")
+
+    async def run(self, asks_cluster: bool, function: Any, *arguments: Any) -> Any:
+        pool = self._cluster if asks_cluster else self._memory
+        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+
+    def stop(self) -> None:
+        for pool in (self._cluster, self._memory):
+            pool.shutdown(wait=False, cancel_futures=True)

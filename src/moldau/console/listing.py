@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
-from moldau.console.failures import bad_request
+from moldau.web.failures import bad_request
 
 SIZE_DEFAULT: Final = 50
 SIZE_MAX: Final = 500

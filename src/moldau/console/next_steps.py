@@ -1,4 +1,4 @@
-"""What helps, in the words of the console: a page, or a field of the request."""
+"""What helps, in the words of the console: a page, or a field of the request; and errors in these words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Final
 
 from moldau.operations.failures import OperationFailed
 from moldau.operations.next_steps import NextStep, Note
+from moldau.web.failures import ApiErrors
 
+NAME: Final = "the console"
 WORDS: Final = {
     NextStep.SEE_TOPICS: "; the page Topics shows the topics there are",
     NextStep.SEE_GROUPS: "; the page Groups shows the groups there are",
@@ -30,3 +32,6 @@ WORDS: Final = {
 def worded(what: Note | OperationFailed) -> str:
     """Return a note, or why an operation failed, as one sentence with the next step."""
     return (what.note if isinstance(what, OperationFailed) else what).worded(WORDS)
+
+
+API_ERRORS: Final = ApiErrors(NAME, worded)

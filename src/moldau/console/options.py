@@ -1,14 +1,13 @@
-"""What the console was started with, the names under which browsers may reach it, and the client properties of a user
-who logs in."""
+"""What the console was started with, and the client properties of a user who logs in."""
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from moldau.base.errors import UnusableProperty
+from moldau.web.hosts import is_loopback
 
 MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 """Those that need only a user and a password."""
@@ -59,6 +58,11 @@ class ConsoleOptions:
         return f"This console changes no users, ACLs and quotas: {reason}. Start it with `--no-login` if that is meant."
 
     @property
+    def host_names(self) -> frozenset[str]:
+        """The names under which browsers may reach this console."""
+        return self.allowed_hosts | {self.host.lower()}
+
+    @property
     def is_tls(self) -> bool:
         return self.certificate is not None
 
@@ -81,10 +85,7 @@ class ConsoleOptions:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can reach the console."""
-        if self.host == "localhost":
-            return True
-        address = _ip(self.host)
-        return address is not None and address.is_loopback
+        return is_loopback(self.host)
 
     @property
     def passwords_problem(self) -> str | None:
@@ -104,42 +105,3 @@ def properties_of(options: ConsoleOptions, user: str, password: str, mechanism: 
     shared = {name: value for name, value in options.properties.items() if name not in CREDENTIALS}
     shared.pop("sasl.mechanisms", None)
     return {**shared, "sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
-
-
-def is_allowed_host(header: str, options: ConsoleOptions) -> bool:
-    """Whether a `Host` header names this console. A page of another site that made its own name point here sends that
-    name (DNS rebinding). An address cannot be made to point elsewhere, so any is right."""
-    host = host_of(header)
-    if not host:
-        return False
-    return _ip(host) is not None or host in {"localhost", options.host.lower()} | options.allowed_hosts
-
-
-def allowed_hosts(names: Iterable[str]) -> frozenset[str]:
-    """Return names of hosts as `is_allowed_host` compares them: without a port and a final dot."""
-    hosts = {name: host_of(name) for name in names}
-    for name, host in hosts.items():
-        if not host:
-            raise UnusableProperty(f"{name}: expected NAME or NAME:PORT")
-    return frozenset(hosts.values())
-
-
-def host_of(header: str) -> str:
-    """Return HOST of HOST, HOST:PORT or [IPV6]:PORT, in lower case; an empty text if it is none of them."""
-    host, colon, port = header.strip().lower().rpartition(":")
-    if not colon or header.endswith("]"):
-        host, port = header.strip().lower(), ""
-    if port and not (port.isascii() and port.isdigit()):
-        return ""
-    if host.startswith("["):
-        host = host[1:-1] if host.endswith("]") else ""
-    elif ":" in host:
-        return ""
-    return host.removesuffix(".")
-
-
-def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None

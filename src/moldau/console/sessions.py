@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from moldau.console.failures import too_many
+from moldau.web.failures import too_many
 
 T = TypeVar("T")
 

@@ -21,13 +21,13 @@ from moldau.console.acl_effects import Effect, effects_of, is_pattern, name_in
 from moldau.console.acl_plans import acl_of, acl_row, plan_addition, plan_removal
 from moldau.console.call import Call
 from moldau.console.endpoints import acls, quotas, users
-from moldau.console.failures import ApiError
 from moldau.console.lately import KEPT_SECONDS, SEEN_SECONDS, ReadLately
 from moldau.console.options import ConsoleOptions
 from moldau.security.acls.authorizer import Rules
 from moldau.security.acls.bindings import AclBinding, PatternType, Permission, ResourceType, covers
 from moldau.security.acls.selection import Resource, UnusableAcl, decide_from, decision_line, host_of, operations_for
 from moldau.security.principals import parse_super_users
+from moldau.web.failures import ApiError
 
 CERTIFIED = {"security.protocol": "SSL", "ssl.keystore.location": "me.p12"}
 HOSTILE = '<img src=x onerror="alert(1)">'

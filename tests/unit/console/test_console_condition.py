@@ -18,7 +18,6 @@ from moldau.base.view_configs import VIEW_WHERE
 from moldau.client.cluster import Cluster
 from moldau.console import condition_workers
 from moldau.console.condition_workers import Conditions
-from moldau.console.failures import ApiError
 from moldau.console.records import fetching, search
 from moldau.console.records.choosing import choice_of
 from moldau.console.records.condition import Condition
@@ -30,6 +29,7 @@ from moldau.views.definition import view_definition
 from moldau.views.engine import Engine
 from moldau.views.jobs import Matching, ViewFailed
 from moldau.views.parser import TEXT_CHARACTERS_MAX, BadExpression
+from moldau.web.failures import ApiError
 from moldau.wire.messages.fetch import AbortedTransaction
 from moldau.wire.records import Record, build_batch
 

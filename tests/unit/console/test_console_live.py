@@ -10,8 +10,8 @@ import pytest
 from harness.patience import PATIENCE_S
 
 from moldau.console import live
+from moldau.console.daemon_pool import Threads
 from moldau.console.live import Event, Feed, Streams
-from moldau.console.web import Threads
 
 
 @pytest.mark.parametrize("moment", ["while it is asked", "while its event is sent", "in the pause"])

@@ -19,8 +19,8 @@ from moldau.console.collector.events import ClusterEvents
 from moldau.console.collector.readings import read_log_dirs
 from moldau.console.collector.state import ClusterState, TopicState, total_size
 from moldau.console.endpoints import cluster as endpoint
-from moldau.console.failures import ApiError
 from moldau.operations.failures import OperationFailed
+from moldau.web.failures import ApiError
 from moldau.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsResponse,

@@ -13,13 +13,13 @@ from moldau.base.errors import MalformedData
 from moldau.client import decoding
 from moldau.client.cluster import Cluster
 from moldau.client.decoding import BatchTooLarge, DecodingBudget
-from moldau.console.failures import ApiError
 from moldau.console.records import search
 from moldau.console.records.choosing import Choice, Fields, choice_of
 from moldau.console.records.fetching import fetch
 from moldau.console.records.search import NewestFirst, Work, oldest_first
 from moldau.runtime.views.ports import BatchesTask
 from moldau.views.jobs import ViewFailed
+from moldau.web.failures import ApiError
 from moldau.wire.batch import read_header
 from moldau.wire.compression import Compression
 from moldau.wire.messages.fetch import AbortedTransaction

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 import threading
-from typing import Any
 
 import pytest
 from harness.patience import PATIENCE_S
 
 from moldau.console.daemon_pool import DaemonPool
-from moldau.console.options import ConsoleOptions
-from moldau.console.web import Guard
 
 WAITING = """
 import asyncio, threading
 from moldau.console.live import Streams
-from moldau.console.web import Threads
+from moldau.console.daemon_pool import Threads
 
 threads = Threads()
 streams = Streams(threads)
@@ -33,34 +29,6 @@ streams.close()
 
 def test_the_process_exits_while_requests_wait() -> None:
     assert subprocess.run([sys.executable, "-c", WAITING], timeout=PATIENCE_S).returncode == 0
-
-
-def test_a_cancelled_request_is_answered_with_503() -> None:
-    sent: list[dict[str, Any]] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    async def receive() -> Any:
-        raise AssertionError("it has no body")
-
-    async def main() -> None:
-        begun = asyncio.Event()
-
-        async def waits(scope: Any, receive: Any, send: Any) -> None:
-            begun.set()
-            await asyncio.Event().wait()
-
-        headers = [(b"host", b"localhost")]
-        scope = {"type": "http", "path": "/", "query_string": b"", "headers": headers, "method": "GET"}
-        request = asyncio.create_task(Guard(waits, ConsoleOptions("localhost:1"))(scope, receive, send))
-        await begun.wait()
-        request.cancel()
-        await request
-
-    asyncio.run(main())
-    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
-    assert sent[0]["status"] == 503
 
 
 def test_a_pool_limits_its_threads_and_returns_results_or_exceptions() -> None:

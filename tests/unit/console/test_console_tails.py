@@ -15,13 +15,13 @@ from kept_batches import KeptBatches, log_of
 
 from moldau.console.access import Access
 from moldau.console.call import Call
+from moldau.console.daemon_pool import Threads
 from moldau.console.endpoints import tails
 from moldau.console.endpoints.tails import TAIL_BYTES, TAIL_SHOWN_BYTES, Tail
 from moldau.console.live import Event, Feed, Streams
 from moldau.console.options import ConsoleOptions
 from moldau.console.records.fetching import Fetched
 from moldau.console.records.shown import FoundRecord
-from moldau.console.web import Threads
 from moldau.wire.records import Record
 
 

@@ -15,7 +15,7 @@ from moldau.client.admin.transactions import Transactions
 from moldau.client.cluster import Topic
 from moldau.console.call import Call
 from moldau.console.endpoints.transactions import hanging
-from moldau.console.failures import api_error
+from moldau.console.next_steps import API_ERRORS
 from moldau.operations.failures import OperationFailed
 
 ORDERS = TopicPartition("orders", 0)
@@ -33,7 +33,7 @@ def status_of_search(topic: str) -> tuple[int, str]:
     access: Any = Access()
     with pytest.raises(OperationFailed) as raised:
         hanging(Call(unused, access, query={"topic": topic}))
-    answer = api_error(raised.value)
+    answer = API_ERRORS.known(raised.value)
     assert answer is not None
     return answer.status, answer.code
 

@@ -15,10 +15,10 @@ from moldau.console.access import REQUESTS_MAX, Access
 from moldau.console.call import Call, Endpoint
 from moldau.console.collector.collector import Collector
 from moldau.console.console import Console
+from moldau.console.daemon_pool import CLUSTER_THREADS
 from moldau.console.endpoints.topics import known_topic
-from moldau.console.failures import ApiError
 from moldau.console.options import ConsoleOptions
-from moldau.console.web import CLUSTER_THREADS
+from moldau.web.failures import ApiError
 
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
 

@@ -23,7 +23,6 @@ from moldau.console.acl_plans import (
     plan_removal,
 )
 from moldau.console.call import Call, Endpoint
-from moldau.console.failures import NOT_ALLOWED, ApiError, bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.next_steps import worded
 from moldau.operations.rights import unknown_user_notes
@@ -50,6 +49,7 @@ from moldau.security.acls.selection import (
 )
 from moldau.security.principals import PRINCIPAL_LENGTH_MAX
 from moldau.security.quotas.entities import CLIENT_KEYS, IP_KEYS
+from moldau.web.failures import NOT_ALLOWED, ApiError, bad_request
 
 NAME_LENGTH_MAX: Final = 1000
 ADDRESS_LENGTH_MAX: Final = 100

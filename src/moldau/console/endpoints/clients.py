@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from moldau.console.call import Call, Endpoint
 from moldau.console.collector.state import ClusterState
-from moldau.console.failures import not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.telemetry import Measured, PushingClient, Telemetry
 from moldau.operations.groups import host_of
+from moldau.web.failures import not_found
 
 COLUMNS: Final = ("client_id", "host", "group", "partitions", "protocol", "software")
 PUSHING_COLUMNS: Final = ("client_id", "host", "kind", "software", "latency_ms", "values")

@@ -18,7 +18,6 @@ from moldau.console.collector.events import ClusterEvents
 from moldau.console.collector.state import ClusterState, TopicState, is_internal
 from moldau.console.endpoints.overview import broker_data
 from moldau.console.endpoints.topics import unknown_topic
-from moldau.console.failures import ApiError, bad_request
 from moldau.console.listing import whole_number
 from moldau.console.live import Event, Feed
 from moldau.console.next_steps import worded
@@ -26,6 +25,7 @@ from moldau.operations.cluster_overview import controller_rows, note_of
 from moldau.operations.failures import NotFound, kafka_failure
 from moldau.operations.next_steps import NextStep
 from moldau.operations.replica_placement import place_replicas
+from moldau.web.failures import ApiError, bad_request
 
 PARTITIONS_DRAWN: Final = 40
 TOPIC_PARTITIONS_DRAWN: Final = 1_000

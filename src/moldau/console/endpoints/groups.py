@@ -14,7 +14,6 @@ from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.ages import NO_AGE, Age, age_data, oldest
 from moldau.console.collector.collector import Collector
 from moldau.console.collector.state import UNKNOWN, GroupState, Rebalance, known_sum
-from moldau.console.failures import bad_request, not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
 from moldau.operations import offset_moves as moves
@@ -25,6 +24,7 @@ from moldau.operations.lag import PartitionLag, partition_lags, without_lags
 from moldau.operations.micro_batch_ids import MICRO_BATCH_IDS_STATE
 from moldau.operations.next_steps import NextStep
 from moldau.operations.offset_targets import parse_target, parse_topic
+from moldau.web.failures import bad_request, not_found
 
 COLUMNS: Final = ("group", "state", "type", "members", "topics", "lag", "lag_seconds")
 TREND_POINTS: Final = 30

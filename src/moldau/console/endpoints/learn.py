@@ -15,7 +15,6 @@ from moldau.client.cluster import Cluster
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.topics import partition_count, partition_rows, unknown_topic
-from moldau.console.failures import ApiError, bad_request
 from moldau.console.learning import CONSUMERS_MAX, PRACTICE, Practice
 from moldau.console.live import Event, Feed
 from moldau.console.next_steps import worded
@@ -23,6 +22,7 @@ from moldau.console.records.choosing import Choice
 from moldau.console.records.search import Work, bounds, oldest_first
 from moldau.console.records.writing import ACKS, choose_partition, write
 from moldau.operations.failures import kafka_failure
+from moldau.web.failures import ApiError, bad_request
 from moldau.wire.records import NEXT_OFFSET, Record
 
 COUNT_MAX: Final = 100

@@ -9,9 +9,9 @@ from moldau.base.acl_operations import AclOperation
 from moldau.client.admin.quotas import Limits, Quotas
 from moldau.console.call import Call, Endpoint
 from moldau.console.endpoints.acls import NAME_LENGTH_MAX, check_access_changes, checked_text, needs
-from moldau.console.failures import bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.security.quotas.entities import CLIENT_ID, CLIENT_KEYS, IP, IP_KEYS, USER, Entity
+from moldau.web.failures import bad_request
 
 KINDS: Final = {"user": USER, "client_id": CLIENT_ID, "ip": IP}
 """The kinds of entities by their names in the API, in the order in which titles have them."""

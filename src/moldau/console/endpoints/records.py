@@ -15,8 +15,8 @@ from moldau.base.limits import OFFSET_MAX
 from moldau.client.cluster import Cluster
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.topics import require_topic, resolved
-from moldau.console.failures import ApiError, api_error, bad_request, not_found
 from moldau.console.listing import whole_number
+from moldau.console.next_steps import API_ERRORS
 from moldau.console.records import choosing, search
 from moldau.console.records.choosing import Choice, choice_of
 from moldau.console.records.condition import Condition
@@ -26,6 +26,7 @@ from moldau.console.records.shown import ONE_BYTES_MAX, FoundRecord, record_data
 from moldau.console.records.writing import ACKS, choose_partition, write
 from moldau.operations import offsets
 from moldau.operations.failures import kafka_failure
+from moldau.web.failures import ApiError, bad_request, not_found
 from moldau.wire.records import NEXT_OFFSET, Header, Record
 
 LIMIT_DEFAULT: Final = 50
@@ -237,7 +238,7 @@ def replay(call: Call) -> dict[str, Any]:
                     break
                 positions = found.next
         except Exception as error:
-            known = api_error(error)
+            known = API_ERRORS.known(error)
             if known is None or not copied.count:
                 raise
             message = f"{known.message}; {copied.count} records were copied before"

@@ -19,14 +19,15 @@ from moldau.client.cluster import Cluster
 from moldau.console.call import Call, Endpoint
 from moldau.console.endpoints.records import SEARCH, chosen_partitions, positions_of
 from moldau.console.endpoints.topics import require_topic
-from moldau.console.failures import api_error, bad_request, internal_error, too_many
 from moldau.console.listing import whole_number
 from moldau.console.live import Event, Feed
+from moldau.console.next_steps import API_ERRORS
 from moldau.console.records import search
 from moldau.console.records.choosing import choice_of
 from moldau.console.records.fetching import Fetched, advance, fetch
 from moldau.console.records.search import Work, oldest_first
 from moldau.console.records.shown import ONE_BYTES_MAX, FoundRecord, record_data
+from moldau.web.failures import bad_request, too_many
 
 TAIL_WAIT_MS: Final = 1000
 TAIL_RECORDS_PER_SECOND: Final = 200
@@ -169,7 +170,7 @@ def export(call: Call) -> StreamingResponse:
             for reason in stopped:
                 yield _last_line(kind, "stopped", f"{reason}: there may be more", {})
         except Exception as error:
-            known = api_error(error) or internal_error(error)
+            known = API_ERRORS.of(error)
             yield _last_line(kind, "error", known.message, known.body()["error"])
         finally:
             rest.close()

@@ -18,7 +18,6 @@ from moldau.console.collector.collector import Collector
 from moldau.console.collector.measured import TOPICS_WITH_SIZES
 from moldau.console.collector.state import ClusterState, Reader, TopicState, is_internal, known_sum
 from moldau.console.collector.views import view_data, view_of
-from moldau.console.failures import ApiError, bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
 from moldau.console.next_steps import worded
@@ -27,6 +26,7 @@ from moldau.operations.cluster_overview import note_of
 from moldau.operations.failures import kafka_failure
 from moldau.operations.next_steps import NextStep, Note
 from moldau.operations.offset_moves import bounds_of
+from moldau.web.failures import ApiError, bad_request
 
 PARTITION_COLUMNS: Final = ("partition", "leader", "records", "size_bytes", "records_per_second")
 READERS_IN_LIST: Final = 5

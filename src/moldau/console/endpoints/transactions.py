@@ -11,7 +11,6 @@ from moldau.client.admin.transaction_values import OPEN_STATES, DescribedTransac
 from moldau.client.admin.transactions import Transactions
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
-from moldau.console.failures import bad_request
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of, whole_number
 from moldau.operations.transactions import (
     TransactionConnection,
@@ -24,6 +23,7 @@ from moldau.operations.transactions import (
     terminate,
     unknown_to_coordinators,
 )
+from moldau.web.failures import bad_request
 
 COLUMNS: Final = ("transactional_id", "state", "open_seconds", "partitions", "producer_id", "coordinator")
 LONGER_THAN_SECONDS: Final = 900

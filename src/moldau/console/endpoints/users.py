@@ -15,13 +15,13 @@ from moldau.client.admin.delegation_tokens import DelegationTokens
 from moldau.client.admin.users import Credentials, Users
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.acls import check_access_changes, needs, rows_of_acls
-from moldau.console.failures import ApiError, bad_request, not_found
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.next_steps import worded
 from moldau.console.options import CREDENTIAL_LENGTH_MAX
 from moldau.operations.rights import rights_of
 from moldau.operations.tokens import tokens_note
 from moldau.security.principals import ANYBODY, USER
+from moldau.web.failures import ApiError, bad_request, not_found
 
 COLUMNS: Final = ("principal", "kind", "acls")
 SHOWN_LENGTH_MAX: Final = 60

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from moldau.console.failures import bad_request
 from moldau.console.records.condition import Condition, Match
 from moldau.console.records.shown import FoundRecord, text_of
+from moldau.web.failures import bad_request
 
 PARAMETERS: Final = ("key", "header", "field", "text", "where", "tombstones")
 """`field` is refused: links of earlier versions have it."""

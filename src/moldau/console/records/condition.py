@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from moldau.base.ids import TopicPartition
-from moldau.console.failures import ApiError, bad_request
 from moldau.runtime.views.ports import BatchesTask
 from moldau.views.definition import ViewDefinition
 from moldau.views.expressions import Binary, Expression, Field, Literal, walk
 from moldau.views.jobs import Matching, ViewFailed
 from moldau.views.parser import BadExpression, parse_condition
 from moldau.views.sql import compile_queries
+from moldau.web.failures import ApiError, bad_request
 
 Match = Callable[[BatchesTask], Matching | ViewFailed]
 COMPARISONS: Final = ("=", "<>")

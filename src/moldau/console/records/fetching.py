@@ -13,9 +13,9 @@ from moldau.client.cluster import Cluster
 from moldau.client.decoding import DecodingBudget
 from moldau.client.fetching.batches import malformed
 from moldau.client.fetching.requests import Fetch, FetchedBatch, FetchedPartition, FetchLimits
-from moldau.console.failures import ApiError
 from moldau.console.records.condition import Condition
 from moldau.console.records.shown import FoundRecord
+from moldau.web.failures import ApiError
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.fetch import FetchResponse
 

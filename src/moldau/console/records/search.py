@@ -15,11 +15,11 @@ from typing import Final
 from moldau.base.errors import MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, Cluster
-from moldau.console.failures import ApiError, bad_request
 from moldau.console.records.choosing import Choice
 from moldau.console.records.condition import Condition
 from moldau.console.records.fetching import FETCH_BYTES_MAX, Fetched, advance, fetch
 from moldau.console.records.shown import FoundRecord
+from moldau.web.failures import ApiError, bad_request
 from moldau.wire.records import append_varint, read_varint
 
 RECORDS_MAX: Final = 20_000

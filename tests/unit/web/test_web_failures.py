@@ -6,10 +6,11 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
 from moldau.client.cluster import RETRIABLE, Unreachable
-from moldau.console.failures import api_error
 from moldau.operations.failures import InvalidChoice, NotFound, OperationFailed, kafka_failure
-from moldau.operations.next_steps import NextStep
 from moldau.operations.offsets import BadOffset
+from moldau.web.failures import ApiErrors
+
+ERRORS = ApiErrors("the server", lambda what: (what.note if isinstance(what, OperationFailed) else what).text)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def test_the_status_of_an_error_of_kafka(status: int, codes: str) -> None:
     for name in codes.split():
         error = KafkaError(ErrorCode[name])
         for wrapped in (error, kafka_failure(error, "topic orders")):
-            answer = api_error(wrapped)
+            answer = ERRORS.known(wrapped)
             assert answer is not None
             assert (answer.status, name) == (status, name)
             assert answer.code == ("NOT_ALLOWED" if status == 403 else name)
@@ -42,7 +43,7 @@ def test_the_status_of_an_error_of_kafka(status: int, codes: str) -> None:
 
 
 def test_no_error_that_passes_by_itself_is_called_a_mistake_of_the_user() -> None:
-    answers = [api_error(KafkaError(code)) for code in RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}]
+    answers = [ERRORS.known(KafkaError(code)) for code in RETRIABLE - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}]
     assert {answer.status for answer in answers if answer is not None} == {503, 504}
 
 
@@ -61,19 +62,15 @@ def test_no_error_that_passes_by_itself_is_called_a_mistake_of_the_user() -> Non
     ],
 )
 def test_the_status_of_other_errors(error: Exception, status: int, code: str) -> None:
-    answer = api_error(error)
+    answer = ERRORS.known(error)
     assert answer is not None
     assert (answer.status, answer.code) == (status, code)
 
 
-def test_a_mistake_of_the_console_is_none_of_them() -> None:
-    assert api_error(ZeroDivisionError()) is None
-
-
-def test_an_answer_has_the_words_of_the_console_for_what_helps() -> None:
-    answer = api_error(NotFound("group billing does not exist", NextStep.MAKE_GROUP))
-    assert answer is not None
-    assert answer.message == (
-        "group billing does not exist; the page Groups shows the groups there are,"
-        " and `new` sets the offsets of a group before it exists"
-    )
+def test_a_mistake_of_ours_is_logged_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    assert ERRORS.known(ZeroDivisionError()) is None
+    answer = ERRORS.of(ZeroDivisionError("of the test"))
+    assert (answer.status, answer.code) == (500, "INTERNAL")
+    assert answer.message == "a mistake of the server: ZeroDivisionError; its log says more"
+    assert "of the test" in caplog.text
+    assert ERRORS.of(NotFound("no group nobody")).message == "no group nobody"

@@ -1,14 +1,16 @@
-"""Errors of the API: a status, a code and one sentence. Everything that can go wrong becomes one of them here, once."""
+"""Errors of an API: a status, a code and one sentence. Everything that can go wrong becomes one of them here, once."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, UnusableProperty
 from moldau.client.cluster import RETRIABLE
-from moldau.console.next_steps import worded
 from moldau.operations.failures import InvalidChoice, NotFound, OperationFailed, kafka_failure
+from moldau.operations.next_steps import Note
 from moldau.operations.offsets import BadOffset
 
 log = logging.getLogger(__name__)
@@ -66,40 +68,49 @@ def too_many(message: str) -> ApiError:
     return ApiError(429, "TOO_MANY", message)
 
 
-def internal_error(error: Exception) -> ApiError:
-    """Log a mistake of ours; return what the client is told of it."""
-    log.error("internal error", exc_info=error)
-    return ApiError(500, "INTERNAL", f"a mistake of the console: {type(error).__name__}; its log says more")
+@dataclass(frozen=True, slots=True)
+class ApiErrors:
+    """Makes an `ApiError` of any error, in the words of one server."""
+
+    server: str
+    """Its name, as in "a mistake of the console"."""
+    worded: Callable[[Note | OperationFailed], str]
+    """Says why an operation failed, with what helps there."""
+
+    def of(self, error: Exception) -> ApiError:
+        """Return what the client is told. A mistake of ours is logged, and the client is told no more than its type."""
+        known = self.known(error)
+        if known is not None:
+            return known
+        log.error("internal error", exc_info=error)
+        return ApiError(500, "INTERNAL", f"a mistake of {self.server}: {type(error).__name__}; its log says more")
+
+    def known(self, error: Exception) -> ApiError | None:
+        """Return what the client is told, None if the error is a mistake of ours."""
+        if isinstance(error, ApiError):
+            return error
+        if isinstance(error, KafkaError):
+            return _from_kafka(error, self.worded(kafka_failure(error)))
+        if isinstance(error, OperationFailed):
+            return _from_operation(error, self.worded(error))
+        if isinstance(error, BadOffset | UnusableProperty):
+            return bad_request(str(error))
+        if isinstance(error, UnicodeEncodeError):  # JSON has such texts, and Kafka's requests do not
+            return bad_request("a text has half of a surrogate pair, which is no character")
+        if isinstance(error, OSError | MalformedData):
+            return ApiError(502, UNREACHABLE, f"the cluster does not answer: {error}")
+        return None
 
 
-def api_error(error: Exception) -> ApiError | None:
-    """Return what a client is told of an error, None if it is a mistake of ours."""
-    if isinstance(error, ApiError):
-        return error
-    if isinstance(error, KafkaError):
-        return from_kafka(error)
-    if isinstance(error, OperationFailed):
-        return from_operation(error)
-    if isinstance(error, BadOffset | UnusableProperty):
-        return bad_request(str(error))
-    if isinstance(error, UnicodeEncodeError):  # JSON has such texts, and Kafka's requests do not
-        return bad_request("a text has half of a surrogate pair, which is no character")
-    if isinstance(error, OSError | MalformedData):
-        return ApiError(502, UNREACHABLE, f"the cluster does not answer: {error}")
-    return None
-
-
-def from_operation(failed: OperationFailed) -> ApiError:
-    text = worded(failed)
+def _from_operation(failed: OperationFailed, text: str) -> ApiError:
     if failed.error is not None:
-        return from_kafka(failed.error, text)
+        return _from_kafka(failed.error, text)
     if isinstance(failed, NotFound):
         return not_found(text)
     return bad_request(text) if isinstance(failed, InvalidChoice) else ApiError(409, "CONFLICT", text)
 
 
-def from_kafka(error: KafkaError, message: str | None = None) -> ApiError:
-    text = message or worded(kafka_failure(error))
+def _from_kafka(error: KafkaError, text: str) -> ApiError:
     if error.code.name.endswith("AUTHORIZATION_FAILED"):
         return ApiError(403, NOT_ALLOWED, text)
     if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
