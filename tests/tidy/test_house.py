@@ -95,7 +95,7 @@ MAY_IMPORT = {
         "console",
         "gateway",
     },
-    "web": {"base", "client", "operations"},
+    "web": {"base", "security", "client", "operations"},
     "gateway": {"platforms", "base", "prometheus", "wire", "security", "client", "operations", "web"},
     "console": {
         "platforms",

@@ -64,22 +64,19 @@ def console(
     if (tls_certificate is None) != (tls_key is None):
         raise click.UsageError("--tls-certificate and --tls-key belong together", click.get_current_context())
     try:
-        host, port = split_listen(listen)
         hosts = allowed_hosts(allow_host)
-    except ToolFailed as failed:
-        raise CommandFailed(str(failed)) from failed
     except UnusableProperty as wrong:
         raise CommandFailed(f"--allow-host {wrong}") from wrong
-    _check_readable({"--tls-certificate": tls_certificate, "--tls-key": tls_key})
+    check_readable({"--tls-certificate": tls_certificate, "--tls-key": tls_key})
     share_heap()  # it has many short-lived buffers in several threads
     if os.environ.get(STOP_WITH_STDIN):
         stop_with_stdin()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    listener = _bound(host, port, listen)
+    listener = bound(listen, "--listen")
     options = ConsoleOptions(
         broker.bootstrap_servers,
         broker.client_config,
-        host,
+        split_listen(listen)[0],
         listener.getsockname()[1],
         read_only,
         not no_login,
@@ -103,16 +100,19 @@ def console(
         raise CommandFailed(f"{files}: {error.strerror or error}; expected PEM files that belong together") from error
 
 
-def _bound(host: str, port: int, listen: str) -> socket.socket:
+def bound(listen: str, option: str) -> socket.socket:
+    """Return a socket that is bound to HOST:PORT. Fail with the option if that cannot be."""
     from moldau.web.server import bind
 
     try:
-        return bind(host, port)
+        return bind(*split_listen(listen, option))
+    except ToolFailed as failed:
+        raise CommandFailed(str(failed)) from failed
     except OSError as error:
-        raise CommandFailed(f"--listen {listen}: {error.strerror or error}") from error
+        raise CommandFailed(f"{option} {listen}: {error.strerror or error}") from error
 
 
-def _check_readable(files: Mapping[str, str | None]) -> None:
+def check_readable(files: Mapping[str, str | None]) -> None:
     """Fail with the option and the file if one cannot be read: OpenSSL names neither."""
     for option, path in files.items():
         try:

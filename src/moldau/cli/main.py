@@ -60,6 +60,7 @@ COMMANDS: Final = {
         "moldau.cli.generate.commands:generate", "Write files for Prometheus and Grafana that watch a cluster."
     ),
     "console": LazyCommand("moldau.cli.console:console", "Serve a web console for any Kafka cluster."),
+    "gateway": LazyCommand("moldau.cli.gateway:gateway", "Let devices send and follow records over HTTP."),
     "doctor": LazyCommand("moldau.cli.doctor:doctor", "Look at this machine: what is wrong and what to do."),
     "completion": LazyCommand("moldau.cli.completion:completion", "Print the completion script of a shell."),
 }

@@ -12,6 +12,7 @@ from moldau.web.server import Server, ServerSettings
 
 CONNECTIONS_MAX: Final = 400
 STOP_SECONDS: Final = 2
+SLOW_SECONDS_MAX: Final = 60.0
 IDLE_SECONDS: Final = 15
 HEADER_BYTES_MAX: Final = 32 << 10
 
@@ -19,7 +20,13 @@ HEADER_BYTES_MAX: Final = 32 << 10
 def make_server(options: ConsoleOptions, on_start: Callable[[], None]) -> Server:
     console = Console(options)
     settings = ServerSettings(
-        CONNECTIONS_MAX, STOP_SECONDS, IDLE_SECONDS, HEADER_BYTES_MAX, options.certificate, options.key
+        CONNECTIONS_MAX,
+        STOP_SECONDS,
+        IDLE_SECONDS,
+        HEADER_BYTES_MAX,
+        options.certificate,
+        options.key,
+        slow_seconds_max=SLOW_SECONDS_MAX,
     )
     return Server(console.app(), settings, console.streams.stop, on_start)
 

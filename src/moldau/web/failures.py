@@ -38,6 +38,7 @@ STATUSES: Final = {
     ErrorCode.NON_EMPTY_GROUP: 409,
     ErrorCode.UNKNOWN_MEMBER_ID: 409,
     ErrorCode.REQUEST_TIMED_OUT: 504,
+    ErrorCode.MESSAGE_TOO_LARGE: 413,
 }
 """Of all others the user's request is the cause: 400."""
 TRY_AGAIN: Final = "try again in a moment"

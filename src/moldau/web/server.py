@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
@@ -13,6 +14,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.config import HTTP_PROTOCOLS
 from uvicorn.importer import import_from_string
+
+from moldau.web.connections import BoundsHeads, CutsSlowClients, TellsCertificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +28,15 @@ class ServerSettings:
     """How long a connection without a request stays open."""
     header_bytes_max: int
     """A head that is longer and not complete is refused: what one read completes may be longer, up to what asyncio
-    reads at once. Only h11 has this limit, not httptools."""
+    reads at once. With httptools it needs `head_seconds_max`."""
     certificate: str | None = None
     """With a key: serve HTTPS. Both are files as PEM."""
     key: str | None = None
+    client_authorities: str | None = None
+    """Clients may show certificates of these, a file as PEM: `connections.CERTIFICATE` in a scope's state."""
     http: Literal["h11", "httptools"] = "h11"
+    head_seconds_max: float | None = None
+    """A connection that has no whole head of its next request after this time is cut off. With httptools only."""
     ws: str | type[asyncio.Protocol] = "none"
     """What reads web sockets: uvicorn's name of it, or a protocol that takes its arguments."""
     slow_seconds_max: float | None = None
@@ -55,12 +62,16 @@ class Server(uvicorn.Server):
         if self.started:
             self._on_start()
 
+    async def serve_beside(self, sockets: list[socket.socket]) -> None:
+        """Serve until `stop`, on an event loop whose signals are somebody else's."""
+        await self._serve(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._end_streams()
         super().handle_exit(sig, frame)
 
     def stop(self) -> None:
-        """For tests: like a signal."""
+        """Like a signal."""
         self._end_streams()
         self.should_exit = True
 
@@ -80,41 +91,27 @@ def _config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
         h11_max_incomplete_event_size=settings.header_bytes_max,
         ssl_certfile=settings.certificate,
         ssl_keyfile=settings.key,
+        ssl_ca_certs=settings.client_authorities,
+        ssl_cert_reqs=ssl.CERT_NONE if settings.client_authorities is None else ssl.CERT_OPTIONAL,
         proxy_headers=False,
     )
 
 
 def _protocol(settings: ServerSettings) -> Any:
     """Return what uvicorn calls for each connection."""
-    if settings.slow_seconds_max is None:
+    before: list[type] = []
+    values: dict[str, Any] = {}
+    if settings.slow_seconds_max is not None:
+        before.append(CutsSlowClients)
+        values["slow_seconds_max"] = settings.slow_seconds_max
+    if settings.head_seconds_max is not None:
+        before.append(BoundsHeads)
+        values |= {"head_seconds_max": settings.head_seconds_max, "head_bytes_max": settings.header_bytes_max}
+    if settings.client_authorities is not None:
+        before.append(TellsCertificate)
+    if not before:
         return settings.http
-    protocol: Any = import_from_string(HTTP_PROTOCOLS[settings.http])
-    return type("CutsSlowClients", (_CutsSlowClients, protocol), {"slow_seconds_max": settings.slow_seconds_max})
-
-
-class _CutsSlowClients(asyncio.Protocol):
-    """Put before a protocol of uvicorn: it waits for a slow client for ever, and closes only what is sent."""
-
-    slow_seconds_max: float
-    transport: asyncio.Transport
-    _cut: asyncio.TimerHandle | None = None
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._cut = asyncio.get_running_loop().call_later(self.slow_seconds_max, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        self._keep()
-        super().resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._keep()
-        super().connection_lost(exc)
-
-    def _keep(self) -> None:
-        if self._cut is not None:
-            self._cut.cancel()
-            self._cut = None
+    return type("Connection", (*before, import_from_string(HTTP_PROTOCOLS[settings.http])), values)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from harness.patience import PATIENCE_S
 
-from moldau.web.server import _CutsSlowClients
+from moldau.web.connections import CutsSlowClients
 
 
-def protocol_with(seconds: float, abort: Any) -> _CutsSlowClients:
-    protocol = _CutsSlowClients()
+def protocol_with(seconds: float, abort: Any) -> CutsSlowClients:
+    protocol = CutsSlowClients()
     protocol.slow_seconds_max = seconds
     protocol.transport = SimpleNamespace(abort=abort)  # type: ignore[assignment]
     return protocol

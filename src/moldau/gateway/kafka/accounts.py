@@ -70,6 +70,10 @@ class KafkaAccounts:
     def count(self) -> int:
         return len(self._known)
 
+    @property
+    def bytes_under_way(self) -> int:
+        return self._room.bytes_taken
+
     async def account(self, credentials: Credentials) -> KafkaAccount:
         if credentials is None:
             if not self._anonymous:

@@ -13,6 +13,10 @@ class Room:
         self._taken = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    @property
+    def bytes_taken(self) -> int:
+        return self._taken
+
     async def take(self, size: int) -> None:
         """Wait until there is room, in turn, and take it. What is larger than the limit has room alone."""
         await self._take(size)

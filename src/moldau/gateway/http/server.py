@@ -1,0 +1,62 @@
+"""The HTTP server of the gateway, on an event loop that others share."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from moldau.gateway.http.application import Application
+from moldau.gateway.http.intake import HttpCounters, Intake
+from moldau.gateway.http.limits import HttpLimits
+from moldau.gateway.http.repeats import Repeats
+from moldau.gateway.http.visitors import Visitors
+from moldau.gateway.ports import Accounts
+from moldau.web.server import Server, ServerSettings
+
+STOP_SECONDS: Final = 5
+HEAD_BYTES_MAX: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """What who starts the gateway chose."""
+
+    certificate: str | None = None
+    key: str | None = None
+    client_authorities: str | None = None
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+
+
+class HttpServer:
+    def __init__(self, accounts: Accounts, options: HttpOptions, limits: HttpLimits) -> None:
+        self.counters = HttpCounters()
+        visitors = Visitors(accounts, options.hosts, options.origins)
+        repeats = Repeats(asyncio.get_running_loop().time)
+        intake = Intake(visitors, limits, repeats, self.counters)
+        settings = ServerSettings(
+            limits.connections,
+            STOP_SECONDS,
+            limits.idle_seconds,
+            HEAD_BYTES_MAX,
+            options.certificate,
+            options.key,
+            options.client_authorities,
+            http="httptools",
+            head_seconds_max=limits.head_seconds,
+            slow_seconds_max=limits.slow_seconds,
+        )
+        self._server = Server(Application(intake, []), settings, lambda: None)
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.server_state.connections)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Serve until `stop`."""
+        await self._server.serve_beside([listener])
+
+    def stop(self) -> None:
+        self._server.stop()
