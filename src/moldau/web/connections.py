@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any, Final
+import time
+from typing import Any, Final, cast
 
 from moldau.base.errors import MalformedData
 from moldau.security.tls.names import subject
@@ -40,7 +41,8 @@ class CutsSlowClients(asyncio.Protocol):
 
 class BoundsHeads(asyncio.Protocol):
     """Before uvicorn's protocol on httptools: closes a connection whose next request has no whole head in time, or one
-    that is too long. A connection that has just been opened has the same time for its first."""
+    that is too long. A connection that has just been opened has the same time for its first. A timer looks now and then
+    whether that is so: to set one for each request would cost more than the rest."""
 
     head_seconds_max: float
     head_bytes_max: int
@@ -48,10 +50,12 @@ class BoundsHeads(asyncio.Protocol):
     _timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _is_in_head = True
+    _began = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._begin_head()
+        self._began = time.monotonic()
+        self._look_again(self.head_seconds_max)
 
     def data_received(self, data: bytes) -> None:
         if self._is_in_head:
@@ -61,27 +65,61 @@ class BoundsHeads(asyncio.Protocol):
             self.transport.abort()
 
     def on_message_begin(self) -> None:
-        self._begin_head()
+        self._is_in_head, self._began = True, time.monotonic()
         super().on_message_begin()  # type: ignore[misc]  # of uvicorn's protocol
 
     def on_headers_complete(self) -> None:
         self._is_in_head, self._head_bytes = False, 0
-        self._stop_timer()
         super().on_headers_complete()  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def _begin_head(self) -> None:
-        self._is_in_head = True
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self.head_seconds_max, self.transport.abort)
-
-    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        super().connection_lost(exc)
+
+    def _look_again(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        left = self._began + self.head_seconds_max - time.monotonic() if self._is_in_head else self.head_seconds_max
+        if left <= 0:
+            self.transport.abort()
+        else:
+            self._look_again(left)
+
+
+class JoinsWrites(asyncio.Protocol):
+    """Sends the head and the body of a response together: uvicorn writes each by itself, and to write is dear."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.BaseTransport, _JoinedWrites(cast(asyncio.Transport, transport))))
+
+
+class _JoinedWrites:
+    """A transport that sends what was written in a turn of the event loop at its end."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._unsent: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._unsent:
+            self._loop.call_soon(self._send)
+        self._unsent.append(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._unsent:
+            unsent, self._unsent = self._unsent, []
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
 
 class TellsCertificate(asyncio.Protocol):

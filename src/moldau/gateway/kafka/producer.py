@@ -48,6 +48,8 @@ class Producer:
         self._ready: dict[TopicPartition, PartitionQueue] = {}
         """Those that have something to send, and no request under way."""
         self._flush: asyncio.Handle | None = None
+        self._gathering: dict[str, int] = {}
+        """Where records without a key go, by topic."""
         self._turns = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -58,7 +60,7 @@ class Producer:
             found = await self._brokers.topic(topic)
 
         def put(call: Call) -> None:
-            by_partition = chunks_by_partition(call, records, len(found.leaders), self._next_partition(found))
+            by_partition = chunks_by_partition(call, records, len(found.leaders), self._partition_without_key(found))
             for partition, chunks in by_partition.items():
                 self._put(TopicPartition(topic, partition), chunks)
 
@@ -68,7 +70,7 @@ class Producer:
         found = await self._brokers.topic(topic)
 
         def put(call: Call) -> None:
-            self._put(TopicPartition(topic, self._next_partition(found)), chunks_of_values(call, values))
+            self._put(TopicPartition(topic, self._partition_without_key(found)), chunks_of_values(call, values))
 
         return await self._outcomes(len(values), size_of_values(values), put)
 
@@ -102,12 +104,21 @@ class Producer:
         outcomes: list[Outcome | None] = call.outcomes
         return outcomes  # type: ignore[return-value]  # none is missing
 
-    def _next_partition(self, topic: Topic) -> int:
-        """Return the partition of all records of a call that have no key: one after the other, of those with a
-        leader."""
-        led = [partition for partition in topic.leaders if self._brokers.leader(topic, partition) is not None]
-        self._turns += 1
-        return led[self._turns % len(led)] if led else self._turns % len(topic.leaders)
+    def _partition_without_key(self, topic: Topic) -> int:
+        """Return the partition of records without a key: one for all until it is sent, so that they share a batch; then
+        the next one with a leader, and without a request under way if there is one."""
+        chosen = self._gathering.get(topic.name)
+        if chosen is None:
+            self._turns += 1
+            led = [partition for partition in topic.leaders if self._brokers.leader(topic, partition) is not None]
+            idle = [partition for partition in led if not self._is_busy(topic.name, partition)]
+            candidates = idle or led or list(topic.leaders)
+            chosen = self._gathering[topic.name] = candidates[self._turns % len(candidates)]
+        return chosen
+
+    def _is_busy(self, topic: str, partition: int) -> bool:
+        queue = self._queues.get(TopicPartition(topic, partition))
+        return queue is not None and queue.is_busy
 
     def _put(self, partition: TopicPartition, chunks: Iterable[Chunk]) -> None:
         queue = self._queues.get(partition)
@@ -136,6 +147,8 @@ class Producer:
         while self._ready and left > 0:
             partition, queue = self._ready.popitem()
             queue.is_busy = True
+            if self._gathering.get(partition.topic) == partition.partition:
+                del self._gathering[partition.topic]
             topic = self._brokers.known(partition.topic)
             leader = None if topic is None else self._brokers.leader(topic, partition.partition)
             if topic is None or leader is None or queue.producer is None:

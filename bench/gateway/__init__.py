@@ -1,0 +1,1 @@
+"""How fast the gateway for devices is: HTTP."""
