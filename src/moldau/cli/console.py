@@ -14,8 +14,8 @@ import click
 
 from moldau.base.errors import UnusableProperty
 from moldau.cli.connect import Broker, CommandFailed, broker_options
-from moldau.cli.console_process import CONSOLE_MISSING, LISTEN_DEFAULT, split_listen
 from moldau.cli.kafka.tool import ToolFailed
+from moldau.cli.side_processes import CONSOLE, LISTEN_DEFAULT, split_listen
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 from moldau.platforms.heap import share_heap
 
@@ -60,7 +60,7 @@ def console(
         from moldau.console.server import serve
         from moldau.web.hosts import allowed_hosts
     except ImportError as error:
-        raise CommandFailed(CONSOLE_MISSING) from error
+        raise CommandFailed(CONSOLE.missing) from error
     if (tls_certificate is None) != (tls_key is None):
         raise click.UsageError("--tls-certificate and --tls-key belong together", click.get_current_context())
     try:
@@ -76,7 +76,7 @@ def console(
     options = ConsoleOptions(
         broker.bootstrap_servers,
         broker.client_config,
-        split_listen(listen)[0],
+        split_listen(listen, "--listen")[0],
         listener.getsockname()[1],
         read_only,
         not no_login,

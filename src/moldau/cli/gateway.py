@@ -6,18 +6,15 @@ import logging
 import os
 import ssl
 import sys
-from typing import Final
 
 import click
 
 from moldau.base.errors import UnusableProperty
 from moldau.cli.connect import Broker, CommandFailed, broker_options
 from moldau.cli.console import bound, check_readable
+from moldau.cli.side_processes import GATEWAY, HTTP_DEFAULT
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 from moldau.platforms.heap import share_heap
-
-GATEWAY_MISSING: Final = "the gateway needs the extra `gateway`: pip install 'moldau[gateway]'"
-HTTP_DEFAULT: Final = "localhost:8082"
 
 
 @click.command(short_help="Let devices send and follow records over HTTP.")
@@ -59,7 +56,7 @@ def gateway(
         from moldau.gateway.process import GatewayOptions, Listeners, run
         from moldau.web.hosts import allowed_hosts
     except ImportError as error:
-        raise CommandFailed(GATEWAY_MISSING) from error
+        raise CommandFailed(GATEWAY.missing) from error
     if (tls_certificate is None) != (tls_key is None):
         raise click.UsageError("--tls-certificate and --tls-key belong together", click.get_current_context())
     if tls_client_ca is not None and tls_certificate is None:

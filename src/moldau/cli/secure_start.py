@@ -59,14 +59,14 @@ class SecureStart:
         texts: Mapping[str, SettingText],
         environ: Mapping[str, str],
         more_hosts: Sequence[str],
-        start_console: Callable[[Listener, Listener | None, Path], None],
+        start_others: Callable[[Listener, Listener | None, Path], None],
     ) -> None:
-        """`texts` are the settings from all other sources, `more_hosts` names for the certificate. `start_console` gets
+        """`texts` are the settings from all other sources, `more_hosts` names for the certificate. `start_others` gets
         the node's listener, that of its metrics, and client.properties, after a lost file was made again."""
         self._texts = texts
         self._environ = environ
         self._more_hosts = more_hosts
-        self._start_console = start_console
+        self._start_others = start_others
         self._directory = SecureDirectory(Path(log_dirs(texts)[0]))
         self._hosts: tuple[str, ...] = ()
         self._password: str | None = None
@@ -107,7 +107,7 @@ class SecureStart:
                 flush=True,
             )
         if self._recovery is None:
-            self._start_console(listener, metrics, self._directory.client_file)
+            self._start_others(listener, metrics, self._directory.client_file)
         arguments = (listener, metrics)
         watching = threading.Thread(target=self._watch, args=arguments, name="certificate renewal", daemon=True)
         watching.start()
@@ -123,7 +123,7 @@ class SecureStart:
         node itself notices the new certificate."""
         if self._recovery is not None:
             self._renew_password(self._recovery, listener.address)
-            self._start_console(listener, metrics, self._directory.client_file)
+            self._start_others(listener, metrics, self._directory.client_file)
         while True:
             time.sleep(RENEWAL_CHECK_S)
             try:

@@ -17,15 +17,15 @@ from moldau.base.limits import PORT_MAX
 from moldau.base.setting_sources import SettingsError, SettingText, parse_override
 from moldau.base.settings.log import LOG_DIRS
 from moldau.base.settings.node import ADVERTISED_LISTENERS, LISTENERS
-from moldau.cli.console_process import ConsoleProcess, console_option
 from moldau.cli.cores.options import cores_option, machines_option
 from moldau.cli.kafka.server_start import announce_plainly, choose_log_output, print_warning, serve
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.cli.secure_options import secure_name_option
+from moldau.cli.side_processes import CONSOLE, GATEWAY, Kind, SideProcesses, console_option, gateway_option
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 from moldau.platforms.support import refusal_text
-from moldau.settings import from_texts, log_dirs, read_texts
+from moldau.settings import Settings, from_texts, log_dirs, read_texts
 
 DEFAULT_PORT: Final = 9092
 
@@ -43,6 +43,7 @@ DEFAULT_PORT: Final = 9092
 @cores_option
 @machines_option
 @console_option
+@gateway_option
 @click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up automatically; listen on all interfaces.")
 @secure_name_option
 @log_level_option
@@ -58,6 +59,7 @@ def start(
     cores: int,
     machines: str | None,
     console_listen: str | None,
+    gateway_listen: str | None,
     secure: bool,
     secure_names: tuple[str, ...],
     log_level: str | None,
@@ -79,6 +81,7 @@ def start(
     \b
     moldau start
     moldau start --console
+    moldau start --gateway
     moldau start --cores all
     moldau start --secure
     moldau start --secure --advertise kafka.example.com
@@ -88,8 +91,9 @@ def start(
     """
     if secure_names and not secure:
         raise click.UsageError("--secure-name needs --secure", ctx)
-    if console_listen is not None and (cores > 1 or machines is not None):
-        raise click.UsageError("--console is for one node; run `moldau console` beside --cores", ctx)
+    beside = {CONSOLE: console_listen, GATEWAY: gateway_listen}
+    if cores > 1 or machines is not None:
+        _refuse_beside_cores(ctx, beside)
     if os.environ.get(STOP_WITH_STDIN):
         stop_with_stdin()
     protocol = "SASL_SSL" if secure else "PLAINTEXT"
@@ -104,16 +108,13 @@ def start(
             names = secure_names if secure else None
             ctx.exit(_serve_by_cores(setting_texts, cores, machines, names, log_level, log_format))
         _refuse_directory_of_nodes(setting_texts)
-        console = ConsoleProcess(console_listen)
+        processes = SideProcesses(beside)
         try:
             if secure:
-                ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format, console))
-            announce = console.announcing_then_starting(announce_plainly)
-            ctx.exit(
-                serve(lambda: console.checked(from_texts(setting_texts(), os.environ)), log_level, log_format, announce)
-            )
+                ctx.exit(_serve_secured(setting_texts, secure_names, log_level, log_format, processes))
+            ctx.exit(_serve_plainly(setting_texts, log_level, log_format, processes))
         finally:
-            console.stop()
+            processes.stop()
     except ToolFailed as failed:
         raise click.ClickException(str(failed)) from failed
 
@@ -126,20 +127,38 @@ def _refuse_the_same_twice(ctx: click.Context, flags: Mapping[str, SettingText],
             raise click.UsageError(f"{setting.origin} and --override {key}= set the same; give one of them", ctx)
 
 
+def _refuse_beside_cores(ctx: click.Context, beside: Mapping[Kind, str | None]) -> None:
+    for kind, address in beside.items():
+        if address is not None:
+            raise click.UsageError(f"{kind.option} is for one node; run `moldau {kind.command}` beside --cores", ctx)
+
+
+def _serve_plainly(
+    setting_texts: Callable[[], dict[str, SettingText]],
+    log_level: str | None,
+    log_format: str | None,
+    processes: SideProcesses,
+) -> int:
+    def settings() -> Settings:
+        return processes.checked(from_texts(setting_texts(), os.environ))
+
+    return serve(settings, log_level, log_format, processes.announcing_then_starting(announce_plainly))
+
+
 def _serve_secured(
     setting_texts: Callable[[], dict[str, SettingText]],
     secure_names: tuple[str, ...],
     log_level: str | None,
     log_format: str | None,
-    console: ConsoleProcess,
+    processes: SideProcesses,
 ) -> int:
     from moldau.cli.secure_start import SecureStart
 
     try:
-        secure_start = SecureStart(setting_texts(), os.environ, secure_names, console.start)
+        secure_start = SecureStart(setting_texts(), os.environ, secure_names, processes.start)
     except SettingsError as error:
         raise ToolFailed(str(error)) from error
-    return serve(lambda: console.checked(secure_start.prepare()), log_level, log_format, secure_start.announce)
+    return serve(lambda: processes.checked(secure_start.prepare()), log_level, log_format, secure_start.announce)
 
 
 def _serve_by_cores(

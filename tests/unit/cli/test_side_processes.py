@@ -1,4 +1,4 @@
-"""`moldau start --console`: how the console is started beside a broker, and `moldau console` with wrong options."""
+"""What is started beside a broker: `moldau start --console` and `--gateway`; and `moldau console` with wrong options."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from moldau.base.listeners import Listener
-from moldau.cli import console_process
-from moldau.cli.console_process import ConsoleProcess
 from moldau.cli.main import main
+from moldau.cli.side_processes import CONSOLE, GATEWAY, Kind, SideProcesses
+from moldau.cli.stop_signals import STOP_WITH_STDIN
 
 PLAINTEXT = Listener("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
 SASL = Listener("CLIENTS", "SASL_SSL", "localhost", 9092)
@@ -40,7 +40,7 @@ def test_a_console_that_cannot_be_started_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     Started(monkeypatch, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
-    console = ConsoleProcess("localhost:8080")
+    console = SideProcesses({CONSOLE: "localhost:8080"})
     with caplog.at_level(logging.ERROR):
         console.start(PLAINTEXT, None)
     assert [each.getMessage() for each in caplog.records] == [
@@ -55,10 +55,10 @@ def test_a_plaintext_broker_needs_no_client_file(
 ) -> None:
     monkeypatch.setenv("MOLDAU_COMMAND_CONFIG", "/of/another/cluster.properties")
     started = Started(monkeypatch)
-    ConsoleProcess("localhost:8080").start(listener, None)
+    SideProcesses({CONSOLE: "localhost:8080"}).start(listener, None)
     assert started.words == ["console", "-b", "localhost:9092", "--listen", "localhost:8080"]
     assert ("MOLDAU_COMMAND_CONFIG" in started.environment) == is_kept
-    assert started.environment[console_process.STOP_WITH_STDIN] == "1"
+    assert started.environment[STOP_WITH_STDIN] == "1"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_plaintext_broker_needs_no_client_file(
 )
 def test_the_console_reads_the_metrics_of_the_broker(host: str, reached: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started = Started(monkeypatch)
-    console = ConsoleProcess("localhost:8080")
+    console = SideProcesses({CONSOLE: "localhost:8080"})
     announced: list[str] = []
     announce = console.announcing_then_starting(lambda line, *_: announced.append(line))
     announce("ready", PLAINTEXT, Listener("METRICS", "PLAINTEXT", host, 9404))
@@ -75,7 +75,15 @@ def test_the_console_reads_the_metrics_of_the_broker(host: str, reached: str, mo
     assert started.words[-2:] == ["--metrics", f"http://{reached}:9404/metrics"]
 
 
-def test_a_console_needs_a_broker(tmp_path: Path) -> None:
+def test_the_gateway_needs_no_metrics_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = Started(monkeypatch)
+    processes = SideProcesses({CONSOLE: None, GATEWAY: "localhost:8082"})
+    processes.start(PLAINTEXT, Listener("METRICS", "PLAINTEXT", "localhost", 9404))
+    assert started.words == ["gateway", "-b", "localhost:9092", "--http", "localhost:8082"]
+
+
+@pytest.mark.parametrize("kind", [CONSOLE, GATEWAY], ids=lambda kind: kind.command)
+def test_what_is_beside_a_broker_needs_one(kind: Kind, tmp_path: Path) -> None:
     """The listener of a controller is not for clients."""
     of_controller = {
         "process.roles": "controller",
@@ -86,11 +94,11 @@ def test_a_console_needs_a_broker(tmp_path: Path) -> None:
         "log.dirs": str(tmp_path),
     }
     overrides = [word for key, value in of_controller.items() for word in ("--override", f"{key}={value}")]
-    result = CliRunner().invoke(main, ["start", "--console", *overrides])
+    result = CliRunner().invoke(main, ["start", kind.option, *overrides])
     assert result.exit_code == 1
     assert result.stderr == (
-        "moldau: --console: this node is only a controller (process.roles);"
-        " run `moldau console -b HOST:PORT` with the address of a broker\n"
+        f"moldau: {kind.option}: this node is only a controller (process.roles);"
+        f" run `moldau {kind.command} -b HOST:PORT` with the address of a broker\n"
     )
     assert list(tmp_path.iterdir()) == []
 
