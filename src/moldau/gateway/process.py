@@ -40,7 +40,17 @@ class Listeners:
 def run(options: GatewayOptions, listeners: Listeners, on_start: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM. UnusableProperty or ValueError if the cluster cannot be reached with these
     properties."""
-    asyncio.run(_run(options, listeners, on_start))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_run(options, listeners, on_start))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop takes a third less time for a request; there is none for Windows."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def _run(options: GatewayOptions, listeners: Listeners, on_start: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""What is started beside a broker: `moldau start --console` and `--gateway`; and `moldau console` with wrong options."""
+"""What is started beside a broker, `moldau start --console` and `--gateway`; `moldau console` with wrong options."""
 
 from __future__ import annotations
 
