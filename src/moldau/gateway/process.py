@@ -13,6 +13,7 @@ from moldau.gateway.http.limits import HttpLimits
 from moldau.gateway.http.server import HttpOptions, HttpServer
 from moldau.gateway.kafka.accounts import KafkaAccounts
 from moldau.gateway.metrics import Measured, steps
+from moldau.platforms.event_loop import new_loop
 from moldau.prometheus.listener import MetricsListener
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -40,17 +41,8 @@ class Listeners:
 def run(options: GatewayOptions, listeners: Listeners, on_start: Callable[[], None]) -> None:
     """Serve until SIGINT or SIGTERM. UnusableProperty or ValueError if the cluster cannot be reached with these
     properties."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_run(options, listeners, on_start))
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop takes a third less time for a request; there is none for Windows."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 async def _run(options: GatewayOptions, listeners: Listeners, on_start: Callable[[], None]) -> None:

@@ -5,6 +5,6 @@ It may import `assembly`, `settings`, and of a broker's packages what it puts on
 """
 
 from moldau.node.node import Node, require_support
-from moldau.node.process import new_loop, run
+from moldau.node.process import run
 
-__all__ = ["Node", "new_loop", "require_support", "run"]
+__all__ = ["Node", "require_support", "run"]

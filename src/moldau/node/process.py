@@ -16,6 +16,7 @@ from moldau.base.errors import StorageFault
 from moldau.base.listeners import Listener
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.node.node import Node
+from moldau.platforms.event_loop import new_loop
 from moldau.platforms.open_files import open_files_limit, raise_open_files_limit, reserve_descriptors
 from moldau.runtime.garbage import GarbageCollector
 from moldau.settings import Settings
@@ -105,13 +106,3 @@ def _reason(fault: Exception) -> str:
     if not isinstance(fault, StorageFault):
         return f"internal error: {fault!r}"
     return f"the disk failed: {fault}{f'; {fault.next_step}' if fault.next_step else ''}"
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop of uvloop if it is installed: it is several times as fast as asyncio's own loop."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop

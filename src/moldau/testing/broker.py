@@ -24,7 +24,8 @@ from typing import Final
 from moldau.base.settings.log import LOG_DIRS
 from moldau.base.settings.node import LISTENERS
 from moldau.base.settings.own import MOLDAU_RESERVE_BYTES
-from moldau.node import Node, new_loop, require_support
+from moldau.node import Node, require_support
+from moldau.platforms.event_loop import new_loop
 from moldau.settings import from_properties
 from moldau.testing.secured import SecuredClients
 

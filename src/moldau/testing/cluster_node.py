@@ -14,7 +14,8 @@ from typing import Any
 
 from moldau.local_cluster import NodeAddress
 from moldau.log.files import staying_descriptor_max
-from moldau.node import Node, new_loop
+from moldau.node import Node
+from moldau.platforms.event_loop import new_loop
 from moldau.settings import Settings
 from moldau.testing.faulty_peers import FaultyPeers, Link
 from moldau.testing.fillable_disk import FillableDisk

@@ -13,7 +13,7 @@ from harness.patience import PATIENCE_S
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.client.peer_connections import PeerConnection
-from moldau.node import new_loop
+from moldau.platforms.event_loop import new_loop
 from moldau.wire.apis import ApiKey
 from moldau.wire.frames import Framing, RequestHeader, read_request_header
 from moldau.wire.messages.api_versions import ApiVersion, ApiVersionsResponse

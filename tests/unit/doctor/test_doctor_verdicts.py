@@ -155,6 +155,7 @@ def test_the_package_lists_are_those_of_pyproject() -> None:
         "lake": parse(optional["lake"]),
         "tls": parse(optional["tls"]),
         "oauth": parse(optional["oauth"]),
+        "gateway": parse(optional["gateway"]),
     } == packages.EXTRAS
 
 

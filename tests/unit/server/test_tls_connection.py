@@ -28,8 +28,8 @@ from moldau.base.limits import HANDSHAKE_THREADS
 from moldau.base.promise import Promise
 from moldau.base.setting_sources import SettingsError
 from moldau.log.reading import Slice
-from moldau.node import new_loop
 from moldau.platforms import page_cache
+from moldau.platforms.event_loop import new_loop
 from moldau.platforms.key_files import DiskKeyFiles
 from moldau.security.acls.access import UNRESTRICTED, Access
 from moldau.security.principals import Principal
