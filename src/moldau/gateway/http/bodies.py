@@ -4,7 +4,7 @@ value in Kafka has the bytes that the device sent."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -70,7 +70,7 @@ def options_of(query: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Options:
 
 def _query(query: bytes) -> Mapping[str, str]:
     try:
-        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="strict", max_num_fields=20)
+        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=20)
     except (ValueError, UnicodeDecodeError):
         raise bad_request("the query cannot be read: it is not UTF-8, or has too many parameters") from None
     given = dict(pairs)
@@ -109,7 +109,7 @@ def values_of(content_type: str, body: bytes | bytearray) -> list[bytes]:
         start = body[:1] if body[:1] not in b" \t\r\n" else body.lstrip()[:1]
         raws = _decoded(_array.decode, body) if start == b"[" else [_decoded(_value.decode, body)]
     elif content_type in JSON_LINES:
-        raws = _decoded(_value.decode_lines, body)
+        raws = _decoded(_lines, body)
     else:
         return [bytes(body)]
     if len(raws) > RECORDS_MAX:
@@ -126,6 +126,10 @@ def _decoded(decode: Any, body: bytes | bytearray) -> Any:
         raise bad_request(f"the body is not JSON: {str(error)[:200]}") from None
 
 
+def _lines(body: bytes | bytearray) -> list[msgspec.Raw]:
+    return [_value.decode(line) for line in body.split(b"\n") if line and not line.isspace()]
+
+
 def records_of(values: Sequence[bytes], options: Options) -> list[NewRecord]:
     """Return records with these values. ApiError if one lacks the field that is to be its key."""
     keys = [options.key] * len(values) if options.key_field is None else _keys(values, options.key_field)
@@ -137,12 +141,12 @@ def records_of(values: Sequence[bytes], options: Options) -> list[NewRecord]:
 
 def _keys(values: Sequence[bytes], field: str) -> list[bytes | None]:
     """Return the key of each value: a text as it is, anything else as it is written in JSON, null as no key."""
-    decode = _field_decoder(field)
+    field_of = _field_reader(field)
     keys: list[bytes | None] = []
     for number, value in enumerate(values):
         try:
-            keys.append(_key(bytes(decode(value).key)))
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            keys.append(_key(bytes(field_of(value))))
+        except (msgspec.DecodeError, KeyError, RecursionError, UnicodeDecodeError):
             raise bad_request(f"record {number} is no JSON object with a field {field[:40]!r}, its key") from None
     return keys
 
@@ -155,7 +159,12 @@ def _key(raw: bytes) -> bytes | None:
 
 
 @lru_cache(256)
-def _field_decoder(field: str) -> Any:
-    """Return a decoder that reads one field of an object, and skips the others."""
-    keyed = msgspec.defstruct("Keyed", [("key", msgspec.Raw, msgspec.field(name=field))])
-    return msgspec.json.Decoder(keyed).decode
+def _field_reader(field: str) -> Callable[[bytes], msgspec.Raw]:
+    """Return what reads one field of an object. A name that no field of a Struct can have takes a little longer."""
+    try:
+        keyed = msgspec.defstruct("Keyed", [("key", msgspec.Raw, msgspec.field(name=field))])
+    except ValueError:
+        objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+        return lambda value: objects.decode(value)[field]
+    decoder: Any = msgspec.json.Decoder(keyed)
+    return lambda value: decoder.decode(value).key
