@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.murmur2 import partition_of
-from moldau.gateway.ports import Appended, FoundRecord, NewRecord, Place
+from moldau.gateway.ports import (
+    Appended,
+    Certificate,
+    Credentials,
+    FoundRecord,
+    NewRecord,
+    Password,
+    Place,
+    Token,
+)
 
 NEXT_BYTES_MAX = 1 << 20
 
@@ -87,8 +96,8 @@ class MemoryCluster:
         self._rights: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
         self._accounts: dict[tuple[str, str], MemoryAccount] = {}
         self._gate: asyncio.Event | None = None
-        self.held = 0
-        """Appends that wait at the gate."""
+        self._arrivals: asyncio.Queue[None] = asyncio.Queue()
+        """One for each append that came to the gate."""
         for name, count in partitions.items():
             self.create_topic(name, count)
 
@@ -112,6 +121,10 @@ class MemoryCluster:
     def hold_appends(self) -> None:
         """Appends wait from now on."""
         self._gate = asyncio.Event()
+
+    async def held_append(self) -> None:
+        """Wait until an append has come to the gate; each counts once."""
+        await self._arrivals.get()
 
     def let_appends_go(self) -> None:
         assert self._gate is not None, "no appends are held back"
@@ -144,12 +157,10 @@ class MemoryCluster:
         return rights is None or topic in rights[operation == "write"]
 
     async def pass_gate(self) -> None:
+        if self._gate is not None:
+            self._arrivals.put_nowait(None)
         while (gate := self._gate) is not None:
-            self.held += 1
-            try:
-                await gate.wait()
-            finally:
-                self.held -= 1
+            await gate.wait()
 
 
 class MemoryAccount:
@@ -186,10 +197,17 @@ class MemoryAccount:
         found.wake()
         return outcome
 
+    async def append_values(self, topic: str, values: Sequence[bytes]) -> Appended:
+        return await self.append(topic, [NewRecord(value) for value in values])
+
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         await self.log_in()
         found = self._topic(topic, "read")
         return {index: (each.first, each.end) for index, each in enumerate(found.partitions)}
+
+    async def check_read(self, topic: str) -> None:
+        await self.log_in()
+        self._topic(topic, "read")
 
     async def offsets_at(self, topic: str, timestamp_ms: int) -> Mapping[int, int]:
         await self.log_in()
@@ -265,3 +283,25 @@ class MemoryFollowing:
         if not self._is_closed:
             self._is_closed = True
             self._cluster.followings -= 1
+
+
+class MemoryAccounts:
+    """`Accounts` of the ports. A token is its user; so is the subject of a certificate."""
+
+    def __init__(self, cluster: MemoryCluster, anonymous: str | None = None) -> None:
+        """`anonymous` is the user of those without credentials, who are refused if it is None."""
+        self._cluster = cluster
+        self._anonymous = anonymous
+
+    async def account(self, credentials: Credentials) -> MemoryAccount:
+        match credentials:
+            case Password(user, password):
+                account = self._cluster.account(user, password)
+            case Token(user) | Certificate(user):
+                account = self._cluster.account(user, self._cluster.passwords.get(user, ""))
+            case _:
+                if self._anonymous is None:
+                    raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED)
+                account = self._cluster.account(self._anonymous)
+        await account.log_in()
+        return account

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from moldau.gateway.http.answers import Answer
+from moldau.gateway.http.answers import SOME_REFUSED, Answer
 from moldau.web.failures import ApiError
 
 HEADER: Final = b"idempotency-key"
@@ -19,6 +19,7 @@ REMEMBERED_S: Final = 3600.0
 BYTES_MAX: Final = 64 << 20
 """Of the answers that are remembered: beyond this the oldest are forgotten before their time."""
 ENTRY_BYTES: Final = 600
+MAY_BE_THERE: Final = 504
 
 
 @dataclass(slots=True)
@@ -61,7 +62,7 @@ class Repeats:
             request.answer.exception()  # perhaps nobody waits for it
             raise
         request.answer.set_result(answer)
-        if answer.status >= 300:
+        if answer.status >= 300 and answer.status not in (SOME_REFUSED, MAY_BE_THERE):
             self._drop(place)
         else:
             self._grow(request, len(answer.body))
