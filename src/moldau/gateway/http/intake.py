@@ -26,6 +26,11 @@ from moldau.web.responses import json_bytes
 LOOP_BYTES_MAX: Final = 64 << 10
 """A larger body is cut into records in a thread."""
 T = TypeVar("T")
+BUSY: Final = "BUSY"
+TOO_SLOW: Final = "TOO_SLOW"
+TOO_LARGE: Final = "TOO_LARGE"
+UNREAD: Final = (BUSY, TOO_SLOW, TOO_LARGE)
+"""Errors after which the rest of a body is not read."""
 Pair = tuple[bytes, bytes]
 _JSON: Final[Pair] = (b"content-type", b"application/json")
 
@@ -105,13 +110,13 @@ class Intake:
             return whole
         size = int(declared) or self._limits.body_bytes
         if self._receiving + size > self._limits.bodies_bytes:
-            raise ApiError(503, "BUSY", "too many large bodies are being received; try again in a moment")
+            raise ApiError(503, BUSY, "too many large bodies are being received; try again in a moment")
         self._receiving += size
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 return await self._rest(receive, bytearray(message.get("body", b"")), message["type"])
         except TimeoutError:
-            raise ApiError(408, "TOO_SLOW", f"the body took more than {self._limits.body_seconds:g} s") from None
+            raise ApiError(408, TOO_SLOW, f"the body took more than {self._limits.body_seconds:g} s") from None
         finally:
             self._receiving -= size
 
@@ -130,7 +135,7 @@ class Intake:
         return bytes(data)
 
     def _too_large(self) -> ApiError:
-        return ApiError(413, "TOO_LARGE", f"a body has at most {self._limits.body_bytes} bytes")
+        return ApiError(413, TOO_LARGE, f"a body has at most {self._limits.body_bytes} bytes")
 
 
 def _read(content_type: str, body: bytes, options: Options) -> tuple[list[bytes], list[NewRecord] | None]:
@@ -155,11 +160,8 @@ def headers_of_failure(error: ApiError) -> Sequence[Pair]:
     """Return what goes with an error: how to log in, when to come again, and that the rest of a body is not read."""
     if error.status == 401:
         return [(b"www-authenticate", CHALLENGE.encode())]
-    if error.status in (429, 503):
-        return [(b"retry-after", b"1")]
-    if error.status in (408, 413):
-        return [(b"connection", b"close")]
-    return ()
+    again = [(b"retry-after", b"1")] if error.status in (429, 503) else []
+    return [*again, (b"connection", b"close")] if error.code in UNREAD else again
 
 
 def _told(error: ApiError) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,7 +32,9 @@ class HttpOptions:
 
 
 class HttpServer:
-    def __init__(self, accounts: Accounts, options: HttpOptions, limits: HttpLimits) -> None:
+    def __init__(
+        self, accounts: Accounts, options: HttpOptions, limits: HttpLimits, on_start: Callable[[], None] = lambda: None
+    ) -> None:
         self.counters = HttpCounters()
         visitors = Visitors(accounts, options.hosts, options.origins)
         repeats = Repeats(asyncio.get_running_loop().time)
@@ -48,7 +51,7 @@ class HttpServer:
             head_seconds_max=limits.head_seconds,
             slow_seconds_max=limits.slow_seconds,
         )
-        self._server = Server(Application(intake, []), settings, lambda: None)
+        self._server = Server(Application(intake, []), settings, lambda: None, on_start)
 
     @property
     def connections(self) -> int:

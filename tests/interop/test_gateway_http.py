@@ -1,0 +1,216 @@
+"""Records in over HTTP, on real sockets before a cluster in memory: what is taken, and what hostile devices cause."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from harness.gateway_accounts import MemoryAccounts, MemoryCluster
+from harness.gateway_http import RunningGateway, http_gateway
+from harness.patience import PATIENCE_S, wait_until
+
+from moldau.base.errors import ErrorCode
+from moldau.gateway.http.limits import HttpLimits
+from moldau.gateway.http.server import HttpOptions
+
+SHORT = HttpLimits(head_seconds=0.2, body_seconds=0.2, body_bytes=100_000, bodies_bytes=150_000)
+HEAD = b"POST /topics/telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    return MemoryCluster(telemetry=2)
+
+
+@pytest.fixture
+def gateway(cluster: MemoryCluster) -> Iterator[RunningGateway]:
+    with http_gateway(lambda: MemoryAccounts(cluster, "nobody"), limits=SHORT) as running:
+        yield running
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def received(connection: socket.socket) -> bytes:
+    """Return everything until the gateway closes the connection."""
+    data = b""
+    try:
+        while chunk := connection.recv(65536):
+            data += chunk
+    except ConnectionResetError:
+        pass
+    return data
+
+
+def values(cluster: MemoryCluster) -> list[bytes | None]:
+    return [record.value for record in cluster.topics["telemetry"].records()]
+
+
+def test_records_are_appended_and_have_their_places(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    status, answer = gateway.post("/topics/telemetry?key=pump", b'[{"t": 21.50}, 2]', Kafka_Header_Site="Prague")
+    assert status == 200
+    places = json.loads(answer)["offsets"]
+    assert [place["offset"] for place in places] == [0, 1]
+    assert [(each.key, each.value, each.headers) for each in cluster.topics["telemetry"].records()] == [
+        (b"pump", b'{"t": 21.50}', (("site", b"Prague"),)),
+        (b"pump", b"2", (("site", b"Prague"),)),
+    ]
+    assert gateway.server.counters.records == 2
+
+
+def test_a_large_body_is_read_beside_others(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    body = json.dumps(["x" * 1_000] * 90).encode()
+    assert gateway.post("/topics/telemetry", body)[0] == 200
+    assert len(values(cluster)) == 90
+
+
+def test_each_device_is_a_user_of_the_cluster(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    cluster.passwords["anna"] = "secret"
+    cluster.allow("anna", write=["telemetry"])
+    cluster.allow("nobody")
+    assert gateway.post("/topics/telemetry", b"1", Authorization=basic("anna", "secret"))[0] == 200
+    assert gateway.post("/topics/telemetry", b"1", Authorization=basic("anna", "wrong"))[0] == 401
+    assert gateway.post("/topics/telemetry", b"1", Authorization="Digest x")[0] == 401
+    status, answer = gateway.post("/topics/telemetry", b"1")
+    assert (status, json.loads(answer)["error"]["code"]) == (403, "NOT_ALLOWED")
+    assert len(values(cluster)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/topics/missing", 404),
+        ("/topics/", 400),
+        ("/topics/a%2Fb", 400),
+        ("/topics/" + "x" * 2_000, 400),
+        ("/topics/telemetry?" + "x" * 9_000, 414),
+        ("/topics/telemetry?what=1", 400),
+        ("/nothing", 404),
+    ],
+)
+def test_a_path_that_is_none_is_refused(gateway: RunningGateway, path: str, status: int) -> None:
+    assert gateway.post(path, b"1")[0] == status
+
+
+def test_what_the_cluster_refuses_is_told(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    cluster.fail_append("telemetry", ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert gateway.post("/topics/telemetry", b"1")[0] == 503
+    cluster.refuse_records("telemetry", ErrorCode.INVALID_RECORD)
+    status, answer = gateway.post("/topics/telemetry", b"[1, 2]")
+    assert status == 207
+    assert [list(each) for each in json.loads(answer)["offsets"]] == [["error"], ["partition", "offset"]]
+
+
+def test_a_request_that_is_sent_again_is_done_once(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    answers = {gateway.post("/topics/telemetry", b"1", Idempotency_Key="a") for _ in range(3)}
+    assert len(answers) == 1
+    assert gateway.post("/topics/telemetry", b"2", Idempotency_Key="a")[0] == 422
+    assert values(cluster) == [b"1"]
+
+
+# --- hostile devices ------------------------------------------------------------------------------------------------
+
+
+def test_who_says_nothing_or_half_a_head_is_cut_off(gateway: RunningGateway) -> None:
+    with gateway.connect() as silent, gateway.connect() as half, gateway.connect() as later:
+        half.sendall(HEAD)
+        later.sendall(HEAD + b"Content-Length: 1\r\n\r\n1" + HEAD)
+        assert received(silent) == b""
+        assert received(half) == b""
+        assert received(later).startswith(b"HTTP/1.1 200")
+
+
+def test_a_head_without_end_is_cut_off_before_it_is_long(gateway: RunningGateway) -> None:
+    with gateway.connect() as endless:
+        endless.settimeout(PATIENCE_S)
+        sent = 0
+        try:
+            while sent < 50_000_000:
+                sent += endless.send(b"X-Y: " + b"z" * 60_000 + b"\r\n" if sent else HEAD)
+        except OSError:
+            pass
+        assert sent < 50_000_000
+
+
+@pytest.mark.parametrize(
+    "framing", [b"Content-Length: 50000\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"]
+)
+def test_half_a_body_is_answered_in_time(gateway: RunningGateway, cluster: MemoryCluster, framing: bytes) -> None:
+    with gateway.connect() as half:
+        half.sendall(HEAD + framing)
+        assert received(half).startswith(b"HTTP/1.1 408")
+    assert values(cluster) == []
+
+
+@pytest.mark.parametrize("size", [b"100001", b"100000000000000000000000", b"-1", b"1e3"])
+def test_a_length_that_is_too_large_or_none_is_refused_at_once(gateway: RunningGateway, size: bytes) -> None:
+    with gateway.connect() as large:
+        large.sendall(HEAD + b"Content-Length: " + size + b"\r\n\r\n")
+        assert received(large)[:12] in (b"HTTP/1.1 413", b"HTTP/1.1 400")
+
+
+def test_a_chunked_body_without_end_is_refused(gateway: RunningGateway) -> None:
+    with gateway.connect() as endless:
+        endless.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        try:
+            for _ in range(1_000):
+                endless.sendall(b"2710\r\n" + b"x" * 10_000 + b"\r\n")
+        except OSError:
+            return
+        pytest.fail("the gateway read ten megabytes")
+
+
+def test_a_device_that_goes_away_in_its_body_disturbs_nobody(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    for _ in range(5):  # together more than may be received at a time
+        with gateway.connect() as gone:
+            gone.sendall(HEAD + b"Content-Length: 90000\r\n\r\n" + b"x" * 40_000)
+    wait_until(
+        lambda: gateway.post("/topics/telemetry", b"x" * 90_000, "text/plain")[0] == 200,
+        "there is room for a body again",
+    )
+    assert len(values(cluster)) == 1
+
+
+def test_too_many_large_bodies_at_a_time_are_refused(gateway: RunningGateway) -> None:
+    with gateway.connect() as first, gateway.connect() as second:
+        for each in (first, second):
+            each.sendall(HEAD + b"Content-Length: 90000\r\n\r\n" + b"x" * 40_000)
+        answers = received(first)[:12], received(second)[:12]
+        assert sorted(answers) == [b"HTTP/1.1 408", b"HTTP/1.1 503"]
+
+
+def test_a_page_of_another_site_may_not_use_the_gateway(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Origin": "null"},
+        {"Origin": f"http://evil.example:{gateway.port}", "Host": f"evil.example:{gateway.port}"},
+    ):
+        assert gateway.post("/topics/telemetry", b"1", **headers)[0] in (403, 421)
+    assert gateway.post("/topics/telemetry", b"1", Origin=f"http://localhost:{gateway.port}")[0] == 200
+    assert values(cluster) == [b"1"]
+
+
+def test_a_site_that_is_allowed_may(cluster: MemoryCluster) -> None:
+    options = HttpOptions(origins=frozenset({"https://app.example"}))
+    with http_gateway(lambda: MemoryAccounts(cluster, "nobody"), options) as gateway:
+        assert (
+            gateway.post("/topics/telemetry", b"1", Origin="https://app.example", Sec_Fetch_Site="cross-site")[0] == 200
+        )
+        assert gateway.post("/topics/telemetry", b"1", Origin="https://app.example.evil")[0] == 403
+
+
+def test_requests_that_wait_for_the_cluster_are_answered_when_the_gateway_stops(cluster: MemoryCluster) -> None:
+    cluster.hold_appends()
+    with http_gateway(lambda: MemoryAccounts(cluster, "nobody")) as gateway, gateway.connect() as waiting:
+        waiting.sendall(HEAD + b"Content-Length: 1\r\n\r\n1")
+        wait_until(lambda: cluster.append_calls == 1, "the record is with the cluster")
+        began = time.monotonic()
+        gateway.loop.call_soon_threadsafe(gateway.server.stop)
+        assert received(waiting).startswith(b"HTTP/1.1 503")
+        assert time.monotonic() - began < PATIENCE_S
