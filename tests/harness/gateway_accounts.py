@@ -87,8 +87,8 @@ class MemoryCluster:
         self._rights: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
         self._accounts: dict[tuple[str, str], MemoryAccount] = {}
         self._gate: asyncio.Event | None = None
-        self.held = 0
-        """Appends that wait at the gate."""
+        self._arrivals: asyncio.Queue[None] = asyncio.Queue()
+        """One for each append that came to the gate."""
         for name, count in partitions.items():
             self.create_topic(name, count)
 
@@ -112,6 +112,10 @@ class MemoryCluster:
     def hold_appends(self) -> None:
         """Appends wait from now on."""
         self._gate = asyncio.Event()
+
+    async def held_append(self) -> None:
+        """Wait until an append has come to the gate; each counts once."""
+        await self._arrivals.get()
 
     def let_appends_go(self) -> None:
         assert self._gate is not None, "no appends are held back"
@@ -144,12 +148,10 @@ class MemoryCluster:
         return rights is None or topic in rights[operation == "write"]
 
     async def pass_gate(self) -> None:
+        if self._gate is not None:
+            self._arrivals.put_nowait(None)
         while (gate := self._gate) is not None:
-            self.held += 1
-            try:
-                await gate.wait()
-            finally:
-                self.held -= 1
+            await gate.wait()
 
 
 class MemoryAccount:

@@ -51,8 +51,7 @@ def test_rights_failures_and_the_gate() -> None:
         assert place == Place(0, 0)
         cluster.hold_appends()
         held = asyncio.create_task(anna.append("a", [NewRecord(b"3")]))
-        while not cluster.held:
-            await asyncio.sleep(0)
+        await cluster.held_append()
         assert len(cluster.topics["a"].records()) == 1
         cluster.let_appends_go()
         assert await held == [Place(0, 1)]
