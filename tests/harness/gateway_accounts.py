@@ -193,6 +193,10 @@ class MemoryAccount:
         found = self._topic(topic, "read")
         return {index: (each.first, each.end) for index, each in enumerate(found.partitions)}
 
+    async def check_read(self, topic: str) -> None:
+        await self.log_in()
+        self._topic(topic, "read")
+
     async def offsets_at(self, topic: str, timestamp_ms: int) -> Mapping[int, int]:
         await self.log_in()
         return {

@@ -410,8 +410,10 @@ def _read_filter(data: bytes, position: int, stop: int, count: int) -> tuple[str
 def _read_suback(data: bytes, position: int, stop: int, version: int, kind: PacketType) -> tuple[Packet, int]:
     packet_id, position = _packet_id(data, position, stop)
     properties, position = _properties(data, position, stop, version, kind)
-    made = Suback if kind is PacketType.SUBACK else Unsuback
-    return made(packet_id, data[position:stop], properties), stop
+    if kind is PacketType.SUBACK:
+        return Suback(packet_id, data[position:stop], properties), stop
+    reasons_end = stop if version == V5 else position
+    return Unsuback(packet_id, data[position:reasons_end], properties), reasons_end
 
 
 def _read_unsubscribe(data: bytes, position: int, stop: int, version: int, kind: PacketType) -> tuple[Packet, int]:
