@@ -13,7 +13,7 @@ import secrets
 import ssl
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.gateway.mqtt.accounts import Login
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
     # --- asyncio ----------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from asyncio's
         self._transport = transport
         if not self._shared.add(self):
             self._is_left = True
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
 
     def _certificate(self) -> bytes | None:
         tls = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
-        return tls.getpeercert(binary_form=True) if isinstance(tls, ssl.SSLObject | ssl.SSLSocket) else None
+        return tls.getpeercert(binary_form=True) if isinstance(tls, ssl.SSLObject) else None
 
     def _accept(self, connect: Connect, account: Account) -> None:
         conversation, shared = self.conversation, self._shared
