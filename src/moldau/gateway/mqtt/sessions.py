@@ -89,8 +89,9 @@ class Sessions(Generic[Holder]):
         """A connection has ended: return its will, if it is due now, and whether the session has ended with it."""
         delay_s = 0 if will is None else will.properties.will_delay_s or 0
         if self._holders.get(session.key) is not holder:
-            # Another connection has taken over. A will with a delay is for clients that do not come back.
-            return (None if delay_s else will), False
+            # Another connection has taken over. A will with a delay is for clients that do not come back to the session.
+            goes_on = self._sessions.get(session.key) is session
+            return (None if delay_s and goes_on else will), False
         del self._holders[session.key]
         if not session.is_persistent:
             del self._sessions[session.key]
