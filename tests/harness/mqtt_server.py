@@ -76,6 +76,7 @@ class RunningMqttServer:
         try:
             self.run(self.server.start([listener], self._tls))
         except BaseException:
+            listener.close()
             self._end_loop()
             raise
         return self
@@ -148,7 +149,8 @@ class PacketClient:
         return packet
 
     def is_closed(self) -> bool:
-        """Wait until the server closes the connection; whatever comes before does not matter."""
+        """Wait until the server closes the connection, and close it; whatever comes before does not matter."""
         while self.receive() is not None:
             pass
+        self.socket.close()
         return True

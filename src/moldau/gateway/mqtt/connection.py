@@ -202,8 +202,8 @@ class Connection(asyncio.Protocol):
         if session is None or account is None:
             return
         session.expiry_s = self.conversation.session_expiry_s if self._shared.holds(self) else session.expiry_s
-        if self.subscriptions is not None:
-            self._shared.start(self.subscriptions.close(), "mqtt end of subscriptions")
+        if self.subscriptions is not None and (tails := self.subscriptions.detach()):
+            self._shared.start(self.subscriptions.release(tails), "mqtt end of subscriptions")
         self._shared.leave(self, session, account, will)
 
     # --- time -------------------------------------------------------------------------------------------------------
@@ -218,6 +218,8 @@ class Connection(asyncio.Protocol):
 
     def _check_time(self) -> None:
         self._timer = None
+        if self._is_paused:
+            self.conversation.not_read(self._shared.now_s())
         self._do(self.conversation.expire(self._shared.now_s()))
         self._set_timer()
 
@@ -226,7 +228,7 @@ class Connection(asyncio.Protocol):
     async def _log_in(self, connect: Connect) -> None:
         problem = None if connect.will is None else self._shared.rules.place(connect.will.topic)
         if isinstance(problem, Refusal):
-            self.end(problem.reason, f"the will cannot be sent: {problem.what}")
+            self.end(problem.reason, "the topic name of the will cannot be used")
             return
         try:
             account = await self._shared.accounts.account(Login(connect.user, connect.password, self._certificate()))

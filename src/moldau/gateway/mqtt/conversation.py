@@ -123,6 +123,11 @@ class Conversation:
         """When to call `expire`; it may be later by then."""
         return None if self._timeout_s is None else self._seen_at_s + self._timeout_s
 
+    def not_read(self, now_s: float) -> None:
+        """The socket is not read now, so the client cannot be blamed for its silence."""
+        if self.state is State.CONNECTED:
+            self._seen_at_s = now_s
+
     def expire(self, now_s: float) -> list[Action]:
         deadline_s = self.deadline_s()
         if deadline_s is None or now_s < deadline_s or self.state is State.CLOSED:

@@ -63,5 +63,8 @@ class MqttLimits:
     retained_bytes_max: int = 64 << 20
     """Memory of retained messages. Beyond it, a message that is to be retained is refused (quota exceeded)."""
 
+    partitions_check_s: float = 60.0
+    """How often topics that have subscribers are looked at for new partitions."""
+
     stop_s: float = 5.0
     """How long a stop waits for appends under way, wills and places."""

@@ -48,13 +48,13 @@ def tombstone(key: str) -> NewRecord:
 
 
 def session_of(record: FoundRecord, rules: TopicRules) -> Session:
-    """Return the session as it was written. Filters that the rules no longer allow are left out. MalformedData if it is
-    not a record of a session."""
+    """Return the session as it was written; `away_since_ms` is None if its client was connected then. Filters that the
+    rules no longer allow are left out. MalformedData if it is not a record of a session."""
     try:
         value = json.loads(record.value or b"")
         if value["version"] != VERSION:
             raise MalformedData(f"the record of a session has version {value['version']!r}")
-        away_since_ms = record.timestamp_ms if value["away_since_ms"] is None else int(value["away_since_ms"])
+        away_since_ms = None if value["away_since_ms"] is None else int(value["away_since_ms"])
         session = Session((record.key or b"").decode(), int(value["expiry_s"]), away_since_ms=away_since_ms)
         for each in value["subscriptions"]:
             _add_subscription(session, each, rules)

@@ -20,8 +20,10 @@ Holder = TypeVar("Holder")
 
 
 class SessionStore:
-    def __init__(self, own: Account, sessions: Sessions[Holder], rules: TopicRules) -> None:
+    def __init__(self, own: Account, sessions: Sessions[Holder], rules: TopicRules, now_ms: Callable[[], int]) -> None:
         self._rules = rules
+        self._now_ms = now_ms
+        self._is_loaded = False
         self._get: Callable[[str], Session | None] = sessions.get
         self._is_held: Callable[[str], bool] = sessions.is_held
         self._restore: Callable[[Session], None] = sessions.restore
@@ -32,6 +34,7 @@ class SessionStore:
 
     async def load(self) -> None:
         await self._topic.load()
+        self._is_loaded = True
 
     async def stop(self) -> None:
         await self._topic.stop()
@@ -87,7 +90,10 @@ class SessionStore:
             if record.value is None:
                 self._forget(key)
             else:
-                self._restore(session_of(record, self._rules))
+                session = session_of(record, self._rules)
+                if session.away_since_ms is None and not self._is_loaded:
+                    session.away_since_ms = self._now_ms()  # its client was connected when the gateway ended
+                self._restore(session)
         except (MalformedData, UnicodeDecodeError) as error:
             log.warning(
                 "mqtt: %s-%d, offset %d: %s", SESSIONS_TOPIC, record.partition, record.offset, type(error).__name__

@@ -55,10 +55,11 @@ class Sessions(Generic[Holder]):
         return self._holders.get(key)
 
     def restore(self, session: Session) -> None:
-        """Take a session that was read from its topic; its client is away."""
-        assert session.away_since_ms is not None
+        """Take a session that was read from its topic. Without `away_since_ms` its client is connected to another
+        gateway, which knows when it expires."""
         self._sessions[session.key] = session
-        self._note_deadline(session)
+        if session.away_since_ms is not None:
+            self._note_deadline(session)
 
     def forget(self, key: str) -> None:
         """Another gateway ended the session."""
@@ -89,7 +90,7 @@ class Sessions(Generic[Holder]):
         """A connection has ended: return its will, if it is due now, and whether the session has ended with it."""
         delay_s = 0 if will is None else will.properties.will_delay_s or 0
         if self._holders.get(session.key) is not holder:
-            # Another connection has taken over. A will with a delay is for clients that do not come back to the session.
+            # Another connection has taken over. A will with a delay is for clients that do not continue their session.
             goes_on = self._sessions.get(session.key) is session
             return (None if delay_s and goes_on else will), False
         del self._holders[session.key]

@@ -58,7 +58,7 @@ class Shared:
         self.counters = Counters()
         self.connections: set[Client] = set()
         self.sessions: Sessions[Client] = Sessions(limits.sessions_max)
-        self.store = SessionStore(own, self.sessions, rules)
+        self.store = SessionStore(own, self.sessions, rules, self.now_ms)
         self.retained = RetainedMessages(rules, limits.retained_bytes_max)
         self.retained_topic = StoredTopic(own, RETAINED_TOPIC, self.retained.apply)
         self.publisher = Publisher(rules, self.retained, self.retained_topic, self.counters)
@@ -161,14 +161,17 @@ class Shared:
 
     async def run(self) -> None:
         """Send wills that are due, end sessions that have expired, write places that have moved."""
-        written_at_s = self.now_s()
-        tick_s = min(TICK_S, self.limits.session_save_s)
+        written_at_s = checked_at_s = self.now_s()
+        tick_s = min(TICK_S, self.limits.session_save_s, self.limits.partitions_check_s)
         while True:
             await asyncio.sleep(tick_s)
             self.do_due()
             if self.now_s() - written_at_s >= self.limits.session_save_s:
                 await self.save_places()
                 written_at_s = self.now_s()
+            if self.now_s() - checked_at_s >= self.limits.partitions_check_s:
+                await self.tails.add_partitions()
+                checked_at_s = self.now_s()
 
     def do_due(self) -> None:
         due = self.sessions.due(self.now_ms())

@@ -26,6 +26,7 @@ class StoredTopic:
         self._following: Following | None = None
         self._task: asyncio.Task[None] | None = None
         self._waiting: list[asyncio.Future[None]] = []
+        self._is_followed = False
 
     async def load(self) -> None:
         """Read everything that is there, then go on in the background. KafkaError if there is no such topic."""
@@ -40,6 +41,7 @@ class StoredTopic:
         await self._read_to(
             {partition: end for partition, (first, end) in bounds.items() if end > first}, self._following
         )
+        self._is_followed = True
         self._task = asyncio.create_task(self._follow(self._following), name=f"mqtt reader of {self._topic}")
 
     async def append(self, records: Sequence[NewRecord]) -> list[Place]:
@@ -53,7 +55,7 @@ class StoredTopic:
     async def applied(self, places: Sequence[Place]) -> None:
         """Wait until records that were appended have been read back."""
         while any(self._positions.get(partition, 0) <= offset for partition, offset in places):
-            if self._task is None or self._task.done():
+            if not self._is_followed:
                 raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self._topic} is not read any more")
             future = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
@@ -82,6 +84,7 @@ class StoredTopic:
         except KafkaError as error:
             log.error("mqtt: %s cannot be read any more: %s", self._topic, error.code.name)
         finally:
+            self._is_followed = False
             self._wake()
 
     async def _apply_all(self, records: Sequence[FoundRecord]) -> None:

@@ -24,8 +24,8 @@ from moldau.gateway.ports import Account, FoundRecord
 
 log = logging.getLogger(__name__)
 
-FULL_BYTES: Final = 1 << 20
-"""If more waits for a client, a reader of its own, or retained messages, wait for it."""
+FULL_SHARE: Final = 8
+"""If this part of what may wait for a client does, a reader of its own, and retained messages, wait for it."""
 RETAINED_PER_TURN: Final = 100
 
 
@@ -243,8 +243,8 @@ class Subscriptions:
             if feed.reader is None and topic in self.session.progress:
                 self.session.progress[topic].advance(feed.tail.positions)
 
-    async def close(self) -> None:
-        """The connection has ended."""
+    def detach(self) -> list[Tail]:
+        """The connection has ended: nothing is offered any more. Return the tails, for `release`."""
         self.note_positions()
         self._is_gone = True
         self.session.again = self.outbox.unacknowledged()
@@ -254,14 +254,17 @@ class Subscriptions:
             feed.tail.release(self)
             if feed.reader is not None:
                 feed.reader.cancel()
-        for feed in feeds.values():
-            await self._tails.release(feed.tail, self)
+        return [feed.tail for feed in feeds.values()]
+
+    async def release(self, tails: list[Tail]) -> None:
+        for tail in tails:
+            await self._tails.release(tail, self)
 
     # --- what tails and readers call --------------------------------------------------------------------------------
 
     @property
     def is_full(self) -> bool:
-        return self.outbox.pending_bytes + self._waiting_bytes() > FULL_BYTES
+        return self.outbox.pending_bytes + self._waiting_bytes() > self._limits.waiting_bytes_max // FULL_SHARE
 
     def matching(self, name: str) -> Match[Subscriber] | None:
         assert self._own_index is not None, "only its own readers call it"
@@ -269,7 +272,7 @@ class Subscriptions:
 
     def offer(self, topic: str, record: FoundRecord, message: Message, match: Match[Subscriber]) -> None:
         progress = self.session.progress.get(topic)
-        if progress is None or not progress.is_due(record.partition, record.offset):
+        if self._is_gone or progress is None or not progress.is_due(record.partition, record.offset):
             return
         if match.from_others is not None and message.sender is not None and message.sender == self._sender:
             if not match.from_others:

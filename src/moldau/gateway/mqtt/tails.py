@@ -18,7 +18,7 @@ from moldau.gateway.mqtt.filter_index import FilterIndex, Match
 from moldau.gateway.mqtt.messages import Message, message_of
 from moldau.gateway.mqtt.session import Progress, Subscription
 from moldau.gateway.mqtt.topics import TopicRules
-from moldau.gateway.ports import Account, FoundRecord
+from moldau.gateway.ports import Account, Following, FoundRecord
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ class Tail:
         self._rules = rules
         self._on_end = on_end
         self._index: FilterIndex[Subscriber] = FilterIndex()
-        self._following = account.follow(topic, positions)
+        self._account = account
         self._users: set[Subscriber] = set()
-        self._task = asyncio.create_task(self._run(), name=f"mqtt tail of {topic}")
-        self._task.add_done_callback(self._on_done)
+        self._handing_out = asyncio.Lock()
+        self._task = self._start()
 
     @property
     def is_used(self) -> bool:
@@ -78,15 +78,35 @@ class Tail:
     def remove(self, subscriber: Subscriber, text: str) -> None:
         self._index.remove(subscriber, text)
 
+    async def add_partitions(self) -> None:
+        """Follow partitions that the topic has got since, from their start."""
+        try:
+            bounds = await self._account.bounds(self._topic)
+        except KafkaError:
+            return  # whether the topic can still be read, the tail learns by reading
+        new = {partition: first for partition, (first, _) in bounds.items() if partition not in self.positions}
+        async with self._handing_out:
+            if new and not self._task.done():
+                task = self._task
+                self._task = self._start(new)
+                task.cancel()
+
     async def stop(self) -> None:
         self._on_end()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self) -> None:
+    def _start(self, new: Mapping[int, int] | None = None) -> asyncio.Task[None]:
+        self.positions |= new or {}
+        following = self._account.follow(self._topic, dict(self.positions))
+        task = asyncio.create_task(self._run(following), name=f"mqtt tail of {self._topic}")
+        task.add_done_callback(lambda done: self._on_done(done, following))
+        return task
+
+    async def _run(self, following: Following) -> None:
         try:
             while True:
-                await self._hand_out(await self._following.next())
+                await self._hand_out(await following.next())
         except KafkaError as error:
             log.info("mqtt: the tail of %s ends: %s", self._topic, error.code.name)
             self._end_subscribers(error)
@@ -98,28 +118,34 @@ class Tail:
         for subscriber in list(self._users):
             subscriber.tail_ended(self._topic, error)
 
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        self._following.close()
-        self._on_end()
+    def _on_done(self, task: asyncio.Task[None], following: Following) -> None:
+        following.close()
+        if task is self._task:
+            self._on_end()
 
     async def _hand_out(self, records: Sequence[FoundRecord]) -> None:
         touched: dict[Subscriber, None] = {}
-        work = 0
-        for record in records:
-            self.positions[record.partition] = record.offset + 1
-            name = self._rules.name(self._topic, record.key)
-            matches = self._index.matching(name) if name is not None else ()
-            if name is not None and matches:
-                message = message_of(name, record)
+        looked_at = delivered = 0
+        async with self._handing_out:
+            for record in records:
+                # Who joins while this record is handed out has read it alone.
+                self.positions[record.partition] = record.offset + 1
+                name = self._rules.name(self._topic, record.key)
+                matches = self._index.matching(name) if name is not None else ()
+                message = message_of(name, record) if name is not None and matches else None
                 for match in matches:
+                    assert message is not None
                     match.subscriber.offer(self._topic, record, message, match)
                     touched[match.subscriber] = None
-            work += 1 + len(matches) * (RECORDS_PER_TURN // DELIVERIES_PER_TURN)
-            if work >= RECORDS_PER_TURN:
-                work = 0
-                _flush(touched)
-                await asyncio.sleep(0)
-        _flush(touched)
+                    delivered += 1
+                    if delivered % DELIVERIES_PER_TURN == 0:
+                        _flush(touched)
+                        await asyncio.sleep(0)
+                looked_at += 1
+                if looked_at % RECORDS_PER_TURN == 0:
+                    _flush(touched)
+                    await asyncio.sleep(0)
+            _flush(touched)
 
 
 def _flush(touched: dict[Subscriber, None]) -> None:
@@ -143,8 +169,7 @@ class Tails:
         await account.check_read(topic)
         ends = {partition: end for partition, (_, end) in (await account.bounds(topic)).items()}
         tail = self._tails.get((account, topic))
-        if tail is None or tail.positions.keys() != ends.keys():
-            # A tail that does not have the partitions that were added since stays for those who use it.
+        if tail is None:
             key = account, topic
             tail = Tail(account, topic, ends, self._rules, lambda: self._forget(key, tail))
             self._tails[key] = tail
@@ -155,6 +180,10 @@ class Tails:
         tail.release(subscriber)
         if not tail.is_used:
             await tail.stop()
+
+    async def add_partitions(self) -> None:
+        for tail in list(self._tails.values()):
+            await tail.add_partitions()
 
     async def stop(self) -> None:
         for tail in list(self._tails.values()):
