@@ -11,6 +11,7 @@ from classic_groups_actor import ClassicGroupsActor
 from consumer_groups_actor import ConsumerGroupsActor
 from controller_actor import ControllerActor
 from group_migration_actor import GroupMigrationActor
+from mqtt_actor import MqttActor
 from quorum_actor import QuorumActor
 from replication_actor import ReplicationActor
 from script import parse, run_script
@@ -28,6 +29,7 @@ ACTORS: dict[
         | ConsumerGroupsActor
         | GroupMigrationActor
         | QuorumActor
+        | MqttActor
         | TransactionsActor
     ],
 ] = {
@@ -40,6 +42,7 @@ ACTORS: dict[
     "transactional_offsets": TransactionalOffsetsActor,
     "replication": ReplicationActor,
     "quorum": QuorumActor,
+    "mqtt": MqttActor,
     "transactions": TransactionsActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))

@@ -112,6 +112,10 @@ class Account(Protocol):
         """Return the first offset and the end of each partition."""
         ...
 
+    async def check_read(self, topic: str) -> None:
+        """KafkaError if the user may not read the records of the topic; `bounds` needs less than that right."""
+        ...
+
     async def offsets_at(self, topic: str, timestamp_ms: int) -> Mapping[int, int]:
         """Return for each partition the offset of its first record that is not older; its end if there is none."""
         ...
