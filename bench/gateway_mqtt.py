@@ -1,5 +1,5 @@
-"""The MQTT front of the gateway without Kafka: accounts in memory. Messages with QoS 1 a second, to subscribers too, and
-what a quiet connection costs.
+"""The MQTT front of the gateway without Kafka: accounts in memory. Messages with QoS 1 a second, to subscribers too,
+and what a quiet connection costs.
 
 The server is a process, the clients are another. Besides the rate there is the server's CPU time for each message: on a
 busy machine it says more.
@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import uvloop
-from harness.gateway_accounts import MemoryCluster
-from harness.mqtt_server import MemoryAccounts, gateway_cluster
+from harness.gateway_accounts import MemoryAccounts, MemoryCluster
+from harness.mqtt_server import gateway_cluster
 
 from bench.brokers import procfs
 from bench.measuring import options

@@ -292,8 +292,10 @@ class MemoryAccounts:
         """`anonymous` is the user of those without credentials, who are refused if it is None."""
         self._cluster = cluster
         self._anonymous = anonymous
+        self.seen: list[Credentials] = []
 
     async def account(self, credentials: Credentials) -> MemoryAccount:
+        self.seen.append(credentials)
         match credentials:
             case Password(user, password):
                 account = self._cluster.account(user, password)

@@ -9,39 +9,17 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from harness.gateway_accounts import MemoryCluster
+from harness.gateway_accounts import MemoryAccounts, MemoryCluster
 from harness.patience import PATIENCE_S
-
-from moldau.base.errors import ErrorCode, KafkaError
-from moldau.gateway.mqtt.accounts import Login
 from moldau.gateway.mqtt.limits import MqttLimits
 from moldau.gateway.mqtt.packets import V5, Connack, Connect, Malformed, Packet, PacketReader, encode
 from moldau.gateway.mqtt.server import MqttServer
 from moldau.gateway.mqtt.topics import RETAINED_TOPIC, SESSIONS_TOPIC, Rule
-from moldau.gateway.ports import Account
 
 Result = TypeVar("Result")
 PacketOf = TypeVar("PacketOf")
 GATEWAY = "gateway"
 ANONYMOUS = "ANONYMOUS"
-
-
-class MemoryAccounts:
-    """The `Accounts` of the MQTT front, in memory. The password is text."""
-
-    def __init__(self, cluster: MemoryCluster, *, allows_anonymous: bool = True) -> None:
-        self._cluster = cluster
-        self._allows_anonymous = allows_anonymous
-        self.certificates: list[bytes] = []
-
-    async def account(self, login: Login) -> Account:
-        if login.certificate is not None:
-            self.certificates.append(login.certificate)
-        if login.user is None:
-            if not self._allows_anonymous:
-                raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED)
-            return self._cluster.account(ANONYMOUS)
-        return self._cluster.account(login.user, (login.password or b"").decode())
 
 
 def gateway_cluster(**partitions: int) -> MemoryCluster:
@@ -62,7 +40,7 @@ class RunningMqttServer:
         allows_anonymous: bool = True,
     ) -> None:
         self.cluster = cluster
-        self.accounts = MemoryAccounts(cluster, allows_anonymous=allows_anonymous)
+        self.accounts = MemoryAccounts(cluster, ANONYMOUS if allows_anonymous else None)
         self._rules, self._limits, self._tls = rules or [], limits, tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mqtt server")

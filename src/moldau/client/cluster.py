@@ -346,9 +346,11 @@ class Cluster:
             results |= delete_records(self.channel(node).ask, its_offsets, self.timeout_ms)
         return results
 
-    def create_topic(self, name: str, partitions: int, replication_factor: int = -1) -> bool:
+    def create_topic(
+        self, name: str, partitions: int, replication_factor: int = -1, configs: Mapping[str, str] | None = None
+    ) -> bool:
         """Create a topic. Return False if it already exists. A replication factor of -1 is the broker's default."""
-        topic = NewTopic(name, partitions, replication_factor)
+        topic = NewTopic(name, partitions, replication_factor, configs or {})
         (result,) = create_topics(self.ask_any, [topic], CREATE_TIMEOUT_MS)
         if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE
+from moldau.client.fetching.requests import Fetch, FetchLimits
 from moldau.client.requests.partitions import list_offsets_request, listed_offsets
 from moldau.gateway.kafka.brokers import Brokers
 from moldau.gateway.kafka.partition_queue import BACKOFF_S_FIRST
@@ -21,6 +22,10 @@ from moldau.wire.apis import ApiKey
 FOLLOWING_MAX: Final = 200
 """How many topics an account may follow at a time, each with connections of its own."""
 ATTEMPTS: Final = 6
+NO_OFFSET: Final = (1 << 63) - 1
+"""Behind the end of every partition: whoever may read is told so, and gets no records."""
+NO_WAIT: Final = FetchLimits(wait_ms=0, bytes_max=1, partition_bytes_max=1)
+T = TypeVar("T")
 
 
 class KafkaAccount:
@@ -52,6 +57,9 @@ class KafkaAccount:
         found, end = await asyncio.gather(self._offsets(topic, timestamp_ms), self._offsets(topic, LATEST))
         return {partition: end.get(partition, 0) if offset < 0 else offset for partition, offset in found.items()}
 
+    async def check_read(self, topic: str) -> None:
+        await self._attempted(topic, lambda: self._check_read(topic))
+
     def follow(self, topic: str, positions: Mapping[int, int]) -> Reader:
         if len(self._readers) >= FOLLOWING_MAX:
             text = f"{self.user} follows {FOLLOWING_MAX} topics already"
@@ -78,10 +86,13 @@ class KafkaAccount:
         self._brokers.close()
 
     async def _offsets(self, topic: str, timestamp: int) -> dict[int, int]:
-        """Return an offset of each partition, with more than one attempt if leaders move."""
+        return await self._attempted(topic, lambda: self._listed(topic, timestamp))
+
+    async def _attempted(self, topic: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the leaders of a topic, with more than one attempt if they move."""
         for attempt in range(ATTEMPTS):
             try:
-                return await self._listed(topic, timestamp)
+                return await ask()
             except KafkaError as error:
                 is_missing = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if error.code not in RETRIABLE or is_missing or attempt == ATTEMPTS - 1:
@@ -102,6 +113,18 @@ class KafkaAccount:
                     raise KafkaError(offset.code, f"{partition}: {offset.code.name}")
                 offsets[partition.partition] = offset
         return offsets
+
+    async def _check_read(self, name: str) -> None:
+        topic = await self._brokers.topic(name)
+        led, without_leader = self._brokers.by_leader(topic, topic.leaders)
+        if not led:
+            raise without_leader[0]
+        node, partitions = next(iter(led.items()))
+        fetch = Fetch(lambda _: topic, {partitions[0]: NO_OFFSET}, NO_WAIT, True)
+        response: Any = await self._brokers.ask(node, ApiKey.FETCH, fetch.request)
+        for fetched in fetch.partitions(response):
+            if fetched.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+                raise KafkaError(fetched.error, f"{fetched.partition}: {fetched.error.name}")
 
     async def _list(
         self, node: int, partitions: Sequence[TopicPartition], timestamp: int

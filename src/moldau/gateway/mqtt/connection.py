@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.gateway.mqtt.accounts import Login
 from moldau.gateway.mqtt.conversation import (
     Acknowledged,
     Action,
@@ -28,6 +27,7 @@ from moldau.gateway.mqtt.conversation import (
     Send,
     State,
 )
+from moldau.gateway.mqtt.credentials import credentials_of
 from moldau.gateway.mqtt.outbox import Outbox
 from moldau.gateway.mqtt.packets import V5, Ack, Connect, PacketReader, Publish, Subscribe, Unsubscribe, Will, encode
 from moldau.gateway.mqtt.properties import PacketType
@@ -231,8 +231,8 @@ class Connection(asyncio.Protocol):
             self.end(problem.reason, "the topic name of the will cannot be used")
             return
         try:
-            account = await self._shared.accounts.account(Login(connect.user, connect.password, self._certificate()))
-            await account.log_in()
+            credentials = credentials_of(connect.user, connect.password, self._certificate())
+            account = await self._shared.accounts.account(credentials)
         except KafkaError as error:
             reason = _OF_LOGIN.get(error.code, Reason.SERVER_UNAVAILABLE)
             self.end(reason, f"the login failed: {error.code.name}")

@@ -9,14 +9,13 @@ import ssl
 from collections.abc import Sequence
 from typing import Final
 
-from moldau.gateway.mqtt.accounts import Accounts
 from moldau.gateway.mqtt.connection import Connection
 from moldau.gateway.mqtt.counters import Counters
 from moldau.gateway.mqtt.limits import MqttLimits
 from moldau.gateway.mqtt.reasons import Reason
 from moldau.gateway.mqtt.shared import Shared
 from moldau.gateway.mqtt.topics import Rule, TopicRules
-from moldau.gateway.ports import Account
+from moldau.gateway.ports import Account, Accounts
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
-from moldau.gateway.mqtt.accounts import Accounts
 from moldau.gateway.mqtt.conversation import Conversation
 from moldau.gateway.mqtt.counters import Counters
 from moldau.gateway.mqtt.limits import MqttLimits
@@ -24,7 +23,7 @@ from moldau.gateway.mqtt.stored import StoredTopic
 from moldau.gateway.mqtt.subscribing import Subscriptions
 from moldau.gateway.mqtt.tails import Tails
 from moldau.gateway.mqtt.topics import RETAINED_TOPIC, TopicRules
-from moldau.gateway.ports import Account
+from moldau.gateway.ports import Account, Accounts
 
 log = logging.getLogger(__name__)
 
