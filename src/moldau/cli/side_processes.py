@@ -1,4 +1,5 @@
-"""`moldau start --console` and `--gateway`: a console and a gateway in processes of their own beside the broker.
+"""`moldau start --console`, `--gateway` and `--mqtt`: a console and a gateway in processes of their own beside the
+broker.
 
 They are ordinary commands, `moldau console` and `moldau gateway`: they know nothing of the broker but its address, and
 cannot hold it up. They end with the broker, also if that is killed, because their standard input then ends.
@@ -12,7 +13,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,14 +33,13 @@ log = logging.getLogger("moldau.start")
 
 LISTEN_DEFAULT: Final = "localhost:8080"
 HTTP_DEFAULT: Final = "localhost:8082"
+MQTT_DEFAULT: Final = "localhost:1883"
 STOP_TIMEOUT_S: Final = 5.0
 
 
 class Kind(NamedTuple):
     command: str
     """Of `moldau`, and the option of `moldau start`."""
-    listen: str
-    """The option of the command with the address."""
     modules: tuple[str, ...]
     reads_metrics: bool
     """Whether it is told where the broker serves its metrics."""
@@ -60,8 +60,30 @@ class Kind(NamedTuple):
         )
 
 
-CONSOLE: Final = Kind("console", "--listen", ("starlette", "uvicorn"), True)
-GATEWAY: Final = Kind("gateway", "--http", ("starlette", "uvicorn", "httptools", "websockets", "msgspec"), False)
+CONSOLE: Final = Kind("console", ("starlette", "uvicorn"), True)
+GATEWAY: Final = Kind("gateway", ("starlette", "uvicorn", "httptools", "websockets", "msgspec"), False)
+
+
+class Address(NamedTuple):
+    """Where a process is to listen, from an option of `moldau start`."""
+
+    kind: Kind
+    option: str
+    listen: str
+    """The option of the process."""
+    text: str
+    """HOST:PORT, as it was given."""
+
+
+def asked_for(console: str | None, http: str | None, mqtt: str | None) -> list[Address]:
+    """Return what the options `console_option`, `gateway_option` and `mqtt_option` ask for."""
+    options = [
+        (CONSOLE, "--console", "--listen", console),
+        (GATEWAY, "--gateway", "--http", http),
+        (GATEWAY, "--mqtt", "--mqtt", mqtt),
+    ]
+    return [Address(kind, option, listen, text) for kind, option, listen, text in options if text is not None]
+
 
 console_option = click.option(
     CONSOLE.option,
@@ -79,14 +101,22 @@ gateway_option = click.option(
     metavar="[HOST:PORT]",
     help=f"Serve the HTTP gateway for devices too, in a process of its own. Without an address: {HTTP_DEFAULT}",
 )
+mqtt_option = click.option(
+    "--mqtt",
+    "mqtt_listen",
+    is_flag=False,
+    flag_value=MQTT_DEFAULT,
+    metavar="[HOST:PORT]",
+    help=f"Serve MQTT too, in the process of the gateway. Without an address: {MQTT_DEFAULT}",
+)
 
 
 class SideProcesses:
     """Those that were asked for."""
 
-    def __init__(self, listen: Mapping[Kind, str | None]) -> None:
-        """`listen` has the address of each; None: it is not started."""
-        self._processes = [SideProcess(kind, address) for kind, address in listen.items() if address is not None]
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        kinds = dict.fromkeys(each.kind for each in addresses)
+        self._processes = [SideProcess(kind, [each for each in addresses if each.kind is kind]) for kind in kinds]
 
     def checked(self, settings: Settings) -> Settings:
         """Return the settings of the node. Raise ToolFailed if it is no broker, and one of these needs one."""
@@ -116,18 +146,21 @@ class SideProcesses:
 
 
 class SideProcess:
-    def __init__(self, kind: Kind, listen: str) -> None:
-        self.kind, self._listen = kind, listen
+    def __init__(self, kind: Kind, addresses: Sequence[Address]) -> None:
+        self.kind, self._addresses = kind, addresses
         # `start` may be called in another thread than `stop`.
         self._lock = threading.Lock()
         self._is_stopped = False
         self._process: subprocess.Popen[bytes] | None = None
         if not all(map(importlib.util.find_spec, kind.modules)):
             raise ToolFailed(kind.missing)
-        split_listen(listen, kind.option)
+        for each in addresses:
+            split_listen(each.text, each.option)
 
     def start(self, listener: Listener, metrics: Listener | None, command_config: Path | None) -> None:
-        words = ["-b", listener.address, self.kind.listen, self._listen]
+        words = ["-b", listener.address]
+        for each in self._addresses:
+            words += [each.listen, each.text]
         environment = {**os.environ, STOP_WITH_STDIN: "1"}
         if command_config is not None:
             words += ["--command-config", str(command_config)]

@@ -22,7 +22,7 @@ from moldau.cli.kafka.server_start import announce_plainly, choose_log_output, p
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.log.options import log_format_option, log_level_option
 from moldau.cli.secure_options import secure_name_option
-from moldau.cli.side_processes import CONSOLE, GATEWAY, Kind, SideProcesses, console_option, gateway_option
+from moldau.cli.side_processes import Address, SideProcesses, asked_for, console_option, gateway_option, mqtt_option
 from moldau.cli.stop_signals import STOP_WITH_STDIN, stop_with_stdin
 from moldau.platforms.support import refusal_text
 from moldau.settings import Settings, from_texts, log_dirs, read_texts
@@ -44,6 +44,7 @@ DEFAULT_PORT: Final = 9092
 @machines_option
 @console_option
 @gateway_option
+@mqtt_option
 @click.option("--secure", is_flag=True, help="TLS, passwords and ACLs, set up automatically; listen on all interfaces.")
 @secure_name_option
 @log_level_option
@@ -60,6 +61,7 @@ def start(
     machines: str | None,
     console_listen: str | None,
     gateway_listen: str | None,
+    mqtt_listen: str | None,
     secure: bool,
     secure_names: tuple[str, ...],
     log_level: str | None,
@@ -81,7 +83,7 @@ def start(
     \b
     moldau start
     moldau start --console
-    moldau start --gateway
+    moldau start --gateway --mqtt
     moldau start --cores all
     moldau start --secure
     moldau start --secure --advertise kafka.example.com
@@ -91,7 +93,7 @@ def start(
     """
     if secure_names and not secure:
         raise click.UsageError("--secure-name needs --secure", ctx)
-    beside = {CONSOLE: console_listen, GATEWAY: gateway_listen}
+    beside = asked_for(console_listen, gateway_listen, mqtt_listen)
     if cores > 1 or machines is not None:
         _refuse_beside_cores(ctx, beside)
     if os.environ.get(STOP_WITH_STDIN):
@@ -127,10 +129,10 @@ def _refuse_the_same_twice(ctx: click.Context, flags: Mapping[str, SettingText],
             raise click.UsageError(f"{setting.origin} and --override {key}= set the same; give one of them", ctx)
 
 
-def _refuse_beside_cores(ctx: click.Context, beside: Mapping[Kind, str | None]) -> None:
-    for kind, address in beside.items():
-        if address is not None:
-            raise click.UsageError(f"{kind.option} is for one node; run `moldau {kind.command}` beside --cores", ctx)
+def _refuse_beside_cores(ctx: click.Context, beside: Sequence[Address]) -> None:
+    for each in beside:
+        command = each.kind.command
+        raise click.UsageError(f"{each.option} is for one node; run `moldau {command}` beside --cores", ctx)
 
 
 def _serve_plainly(

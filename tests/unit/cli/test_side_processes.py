@@ -14,7 +14,8 @@ from click.testing import CliRunner
 
 from moldau.base.listeners import Listener
 from moldau.cli.main import main
-from moldau.cli.side_processes import CONSOLE, GATEWAY, Kind, SideProcesses
+from moldau.cli.kafka.tool import ToolFailed
+from moldau.cli.side_processes import CONSOLE, GATEWAY, Kind, SideProcesses, asked_for
 from moldau.cli.stop_signals import STOP_WITH_STDIN
 
 PLAINTEXT = Listener("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
@@ -40,7 +41,7 @@ def test_a_console_that_cannot_be_started_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     Started(monkeypatch, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
-    console = SideProcesses({CONSOLE: "localhost:8080"})
+    console = SideProcesses(asked_for("localhost:8080", None, None))
     with caplog.at_level(logging.ERROR):
         console.start(PLAINTEXT, None)
     assert [each.getMessage() for each in caplog.records] == [
@@ -55,7 +56,7 @@ def test_a_plaintext_broker_needs_no_client_file(
 ) -> None:
     monkeypatch.setenv("MOLDAU_COMMAND_CONFIG", "/of/another/cluster.properties")
     started = Started(monkeypatch)
-    SideProcesses({CONSOLE: "localhost:8080"}).start(listener, None)
+    SideProcesses(asked_for("localhost:8080", None, None)).start(listener, None)
     assert started.words == ["console", "-b", "localhost:9092", "--listen", "localhost:8080"]
     assert ("MOLDAU_COMMAND_CONFIG" in started.environment) == is_kept
     assert started.environment[STOP_WITH_STDIN] == "1"
@@ -67,7 +68,7 @@ def test_a_plaintext_broker_needs_no_client_file(
 )
 def test_the_console_reads_the_metrics_of_the_broker(host: str, reached: str, monkeypatch: pytest.MonkeyPatch) -> None:
     started = Started(monkeypatch)
-    console = SideProcesses({CONSOLE: "localhost:8080"})
+    console = SideProcesses(asked_for("localhost:8080", None, None))
     announced: list[str] = []
     announce = console.announcing_then_starting(lambda line, *_: announced.append(line))
     announce("ready", PLAINTEXT, Listener("METRICS", "PLAINTEXT", host, 9404))
@@ -77,9 +78,21 @@ def test_the_console_reads_the_metrics_of_the_broker(host: str, reached: str, mo
 
 def test_the_gateway_needs_no_metrics_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     started = Started(monkeypatch)
-    processes = SideProcesses({CONSOLE: None, GATEWAY: "localhost:8082"})
+    processes = SideProcesses(asked_for(None, "localhost:8082", None))
     processes.start(PLAINTEXT, Listener("METRICS", "PLAINTEXT", "localhost", 9404))
     assert started.words == ["gateway", "-b", "localhost:9092", "--http", "localhost:8082"]
+
+
+def test_the_gateway_serves_mqtt_in_the_same_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = Started(monkeypatch)
+    SideProcesses(asked_for(None, "localhost:8082", "localhost:1883")).start(PLAINTEXT, None)
+    listen = ["--http", "localhost:8082", "--mqtt", "localhost:1883"]
+    assert started.words == ["gateway", "-b", "localhost:9092", *listen]
+
+
+def test_an_address_that_cannot_be_is_refused_by_its_option() -> None:
+    with pytest.raises(ToolFailed, match=r"^--mqtt devices: expected HOST:PORT"):
+        SideProcesses(asked_for(None, "localhost:8082", "devices"))
 
 
 @pytest.mark.parametrize("kind", [CONSOLE, GATEWAY], ids=lambda kind: kind.command)

@@ -8,7 +8,7 @@ import base64
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,8 @@ from moldau.client.cluster import addresses_of
 from moldau.client.properties import security
 from moldau.gateway.kafka.account import KafkaAccount
 from moldau.gateway.kafka.brokers import Brokers, Reach
-from moldau.gateway.kafka.device_tokens import DeviceToken, DeviceTokens
+from moldau.gateway.kafka.device_tokens import RULES, DeviceToken, DeviceTokens
+from moldau.gateway.kafka.own_cluster import create_compacted
 from moldau.gateway.kafka.room import Room
 from moldau.gateway.ports import Certificate, Credentials, Password, Token
 from moldau.security.sasl.client import ClientLogin
@@ -54,6 +55,7 @@ class KafkaAccounts:
         """`properties` are those of a Kafka client: how the cluster is reached, and the user of the gateway itself,
         which those without credentials are if `anonymous`. Raise UnusableProperty or ValueError if they are wrong."""
         self._loop = asyncio.get_running_loop()
+        self._bootstrap, self._properties = bootstrap, properties
         self._security: Security = security(properties)
         tls, login = self._security.tls, self._security.login
         self._reach = Reach(tuple(addresses_of(bootstrap)), None if tls is None else lambda: tls)
@@ -92,6 +94,11 @@ class KafkaAccounts:
             coming = self._coming[credentials] = self._loop.create_task(self._come(credentials, known))
             coming.add_done_callback(lambda _: self._coming.pop(credentials))
         return await asyncio.shield(coming)
+
+    async def create_topics(self, names: Iterable[str]) -> None:
+        """Create those of these topics of the gateway that are not there, compacted. KafkaError if that fails."""
+        properties = {name: value for name, value in self._properties.items() if name != RULES}
+        await create_compacted(self._bootstrap, properties, names)
 
     async def close(self) -> None:
         self._sweeping.cancel()

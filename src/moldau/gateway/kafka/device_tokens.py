@@ -3,7 +3,6 @@ token of which the device's user is the owner (KIP-373), and logs in with that."
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 import time
@@ -12,11 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.settings.security import SSL_PRINCIPAL_MAPPING_RULES
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.admin.delegation_tokens import DelegationTokens
 from moldau.client.cluster import Cluster
+from moldau.gateway.kafka.own_cluster import ask_cluster
 from moldau.security.principals import Principal
 from moldau.security.sasl.client import ClientLogin
 from moldau.security.tls.mapping_rules import DEFAULT_RULES, MappingRules, NoRuleApplies
@@ -81,16 +81,10 @@ class DeviceTokens:
                 log.warning("the delegation token of User:%s is left to expire: %s", token.user, error)
 
     async def _ask(self, action: Callable[[DelegationTokens], T]) -> T:
-        return await asyncio.to_thread(self._ask_now, action)
-
-    def _ask_now(self, action: Callable[[DelegationTokens], T]) -> T:
-        cluster = Cluster(self._bootstrap, self._properties)
-        try:
+        def ask(cluster: Cluster) -> T:
             return action(DelegationTokens(ClusterAdmin(cluster, TIMEOUT_MS)))
-        except (OSError, MalformedData) as error:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(error)) from None
-        finally:
-            cluster.close()
+
+        return await ask_cluster(self._bootstrap, self._properties, ask)
 
 
 def _expire(hmac: bytes, tokens: DelegationTokens) -> None:

@@ -29,7 +29,10 @@ class StoredTopic:
         self._is_followed = False
 
     async def load(self) -> None:
-        """Read everything that is there, then go on in the background. KafkaError if there is no such topic."""
+        """Read everything that is there, then go on in the background; nothing if that was done. KafkaError if there is
+        no such topic."""
+        if self._is_followed:
+            return
         try:
             bounds = await self._own.bounds(self._topic)
         except KafkaError as error:
@@ -37,12 +40,17 @@ class StoredTopic:
                 error.code, f"the topic {self._topic}: {error}; create it with cleanup.policy=compact"
             ) from error
         self._positions = {partition: first for partition, (first, _) in bounds.items()}
-        self._following = self._own.follow(self._topic, self._positions)
-        await self._read_to(
-            {partition: end for partition, (first, end) in bounds.items() if end > first}, self._following
-        )
+        following = self._own.follow(self._topic, self._positions)
+        try:
+            await self._read_to(
+                {partition: end for partition, (first, end) in bounds.items() if end > first}, following
+            )
+        except BaseException:
+            following.close()
+            raise
+        self._following = following
         self._is_followed = True
-        self._task = asyncio.create_task(self._follow(self._following), name=f"mqtt reader of {self._topic}")
+        self._task = asyncio.create_task(self._follow(following), name=f"mqtt reader of {self._topic}")
 
     async def append(self, records: Sequence[NewRecord]) -> list[Place]:
         """Append records. KafkaError if one of them is not."""

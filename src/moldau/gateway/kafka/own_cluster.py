@@ -1,0 +1,39 @@
+"""What the gateway asks the cluster as itself, with the client that blocks: rarely, and in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeVar
+
+from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.client.cluster import Cluster
+
+T = TypeVar("T")
+COMPACTED: Final = {"cleanup.policy": "compact"}
+
+
+async def ask_cluster(bootstrap: str, properties: Mapping[str, str], action: Callable[[Cluster], T]) -> T:
+    """Return what the action returns. KafkaError if that fails, or no broker can be reached."""
+    return await asyncio.to_thread(_ask, bootstrap, properties, action)
+
+
+async def create_compacted(bootstrap: str, properties: Mapping[str, str], names: Iterable[str]) -> None:
+    """Create those of these topics that are not there, compacted, with one partition."""
+    topics = list(names)
+
+    def create(cluster: Cluster) -> None:
+        for topic in topics:
+            cluster.create_topic(topic, 1, configs=COMPACTED)
+
+    await ask_cluster(bootstrap, properties, create)
+
+
+def _ask(bootstrap: str, properties: Mapping[str, str], action: Callable[[Cluster], T]) -> T:
+    cluster = Cluster(bootstrap, properties)
+    try:
+        return action(cluster)
+    except (OSError, MalformedData) as error:
+        raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(error)) from None
+    finally:
+        cluster.close()
