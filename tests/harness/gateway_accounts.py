@@ -89,6 +89,9 @@ class MemoryCluster:
         self.topics: dict[str, MemoryTopic] = {}
         self.passwords: dict[str, str] = {}
         """Users that are not in it may log in with any password."""
+        self.committed: dict[tuple[str, str], dict[int, int]] = {}
+        """By group and topic."""
+        self.groups_with_members: set[str] = set()
         self.append_calls = 0
         self.followings = 0
         """How many are open."""
@@ -215,6 +218,17 @@ class MemoryAccount:
             index: next((each.offset for each in partition.records if each.timestamp_ms >= timestamp_ms), partition.end)
             for index, partition in enumerate(self._topic(topic, "read").partitions)
         }
+
+    async def committed(self, group: str, topic: str) -> Mapping[int, int]:
+        await self.log_in()
+        return dict(self._cluster.committed.get((group, topic), {}))
+
+    async def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+        await self.log_in()
+        if group in self._cluster.groups_with_members:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        self._topic(topic, "read")
+        self._cluster.committed.setdefault((group, topic), {}).update(positions)
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> MemoryFollowing:
         return MemoryFollowing(self._cluster, self, topic, positions)

@@ -7,6 +7,8 @@ import os
 import socket
 import ssl
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -74,17 +76,12 @@ def gateway(
         from moldau.web.hosts import allowed_hosts
     except ImportError as error:
         raise CommandFailed(GATEWAY.missing) from error
-    if (tls_certificate is None) != (tls_key is None):
-        raise click.UsageError("--tls-certificate and --tls-key belong together", click.get_current_context())
-    if tls_client_ca is not None and tls_certificate is None:
-        raise click.UsageError("--tls-client-ca needs --tls-certificate", click.get_current_context())
-    check_readable({"--tls-certificate": tls_certificate, "--tls-key": tls_key, "--tls-client-ca": tls_client_ca})
+    _check_tls(tls_certificate, tls_key, tls_client_ca)
     try:
         hosts = allowed_hosts(allow_host)
+        mqtt_rules = [parse_rule(text) for text in rules]
     except UnusableProperty as wrong:
         raise CommandFailed(f"--allow-host {wrong}") from wrong
-    try:
-        mqtt_rules = [parse_rule(text) for text in rules]
     except BadRule as wrong:
         raise CommandFailed(f"--mqtt-topic {wrong}") from wrong
     share_heap()
@@ -108,15 +105,31 @@ def gateway(
         scheme = front.lower() + ("" if tls_certificate is None else "s")
         click.echo(f"the gateway to {broker.bootstrap_servers} is at {scheme}://{addresses[front]}", err=True)
 
-    try:
+    with _failures_in_words(tls_certificate, tls_key, tls_client_ca, mqtt):
         run(options, listeners, announce)
+
+
+@contextmanager
+def _failures_in_words(
+    certificate: str | None, key: str | None, client_ca: str | None, mqtt: str | None
+) -> Iterator[None]:
+    try:
+        yield
     except ssl.SSLError as error:
-        files = f"--tls-certificate {tls_certificate}, --tls-key {tls_key}, --tls-client-ca {tls_client_ca}"
+        files = f"--tls-certificate {certificate}, --tls-key {key}, --tls-client-ca {client_ca}"
         raise CommandFailed(f"{files}: {error.strerror or error}; expected PEM files that belong together") from error
     except KafkaError as error:
         raise CommandFailed(f"--mqtt {mqtt}: {error}") from error
     except (UnusableProperty, ValueError) as wrong:
         raise CommandFailed(str(wrong)) from wrong
+
+
+def _check_tls(certificate: str | None, key: str | None, client_ca: str | None) -> None:
+    if (certificate is None) != (key is None):
+        raise click.UsageError("--tls-certificate and --tls-key belong together", click.get_current_context())
+    if client_ca is not None and certificate is None:
+        raise click.UsageError("--tls-client-ca needs --tls-certificate", click.get_current_context())
+    check_readable({"--tls-certificate": certificate, "--tls-key": key, "--tls-client-ca": client_ca})
 
 
 def _bound(listen: str | None, option: str) -> socket.socket | None:

@@ -16,11 +16,12 @@ from moldau.base.ids import TopicPartition, by_topic
 from moldau.client.channel import Channel
 from moldau.client.properties import OauthCallback, security
 from moldau.client.requests.ask import Ask, raise_error
+from moldau.client.requests.groups import find_coordinator_request
 from moldau.client.requests.metadata import metadata
 from moldau.client.requests.partitions import delete_records, list_offsets
 from moldau.client.requests.topics import NewTopic, create_topics
 from moldau.wire.apis import ApiKey
-from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from moldau.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from moldau.wire.schema import Message
 
 T = TypeVar("T")
@@ -362,7 +363,7 @@ class Cluster:
     def coordinators(self, key_type: int, keys: Sequence[str]) -> Sequence[Coordinator]:
         """Return the coordinator of each group or transactional id, or its error, and read the addresses of brokers."""
         self.nodes()
-        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
+        request = find_coordinator_request(key_type, keys)
         response = self.ask_any(ApiKey.FIND_COORDINATOR, request, FindCoordinatorResponse, FIND_COORDINATOR_VERSIONS)
         return response.coordinators
 

@@ -24,7 +24,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
     "lake": {"deltalake": "1.0", "pyiceberg": "0.10"},
     "tls": {"cryptography": "45"},
     "oauth": {"joserfc": "1.8"},
-    "gateway": {"starlette": "0.46", "uvicorn": "0.34", "httptools": "0.6", "websockets": "13", "msgspec": "0.19"},
+    "gateway": {"starlette": "0.46", "uvicorn": "0.35", "httptools": "0.6", "websockets": "13", "msgspec": "0.19"},
 }
 PURPOSES: Final = {
     "tls": "`moldau start --secure` or PKCS12 files (TLS with PEM files needs nothing)",

@@ -78,7 +78,8 @@ class Following(Protocol):
 
     async def next(self) -> Sequence[FoundRecord]:
         """Wait for records and return them, those of a partition in order; a bounded number of bytes. It goes on
-        through changes of leaders and restarts of brokers. KafkaError if it cannot go on: no right, no topic."""
+        through changes of leaders and restarts of brokers. If the waiting is cancelled, the next call returns what it
+        would have returned. KafkaError if it cannot go on: no right, no topic."""
         ...
 
     def close(self) -> None: ...
@@ -118,6 +119,14 @@ class Account(Protocol):
 
     async def offsets_at(self, topic: str, timestamp_ms: int) -> Mapping[int, int]:
         """Return for each partition the offset of its first record that is not older; its end if there is none."""
+        ...
+
+    async def committed(self, group: str, topic: str) -> Mapping[int, int]:
+        """Return the offset of each partition that a group has committed."""
+        ...
+
+    async def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+        """Commit offsets of a group that has no members. KafkaError UNKNOWN_MEMBER_ID if it has some."""
         ...
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> Following:

@@ -82,6 +82,8 @@ class BoundsHeads(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def _look(self) -> None:
+        if self.transport.is_closing():  # also after it became a web socket's: this protocol hears no more of it
+            return
         left = self._began + self.head_seconds_max - time.monotonic() if self._is_in_head else self.head_seconds_max
         if left <= 0:
             self.transport.abort()

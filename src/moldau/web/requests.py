@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 from urllib.parse import unquote
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from moldau.web.failures import ApiError, bad_request
 
@@ -41,7 +41,7 @@ async def read_json(request: Request, bytes_max: int) -> Any:
         raise bad_request("the body is not JSON") from None
 
 
-def path_names(request: Request) -> dict[str, str]:
+def path_names(request: HTTPConnection) -> dict[str, str]:
     names = {}
     for name, raw in request.path_params.items():
         text = unquote(raw, errors="replace")

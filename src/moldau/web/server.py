@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 from uvicorn.importer import import_from_string
 
 from moldau.web.connections import BoundsHeads, CutsSlowClients, JoinsWrites, TellsCertificate
+
+SOCKET_MESSAGE_BYTES_MAX: Final = 64 << 10
+"""Of a client: it has little to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +39,8 @@ class ServerSettings:
     http: Literal["h11", "httptools"] = "h11"
     head_seconds_max: float | None = None
     """A connection that has no whole head of its next request after this time is cut off. With httptools only."""
-    ws: str | type[asyncio.Protocol] = "none"
-    """What reads web sockets: uvicorn's name of it, or a protocol that takes its arguments."""
+    serves_sockets: bool = False
+    """Whether it speaks the protocol of web sockets, which needs the package websockets."""
     slow_seconds_max: float | None = None
     """A client that has not taken what waits for it after this time is cut off; None: never."""
 
@@ -80,7 +82,9 @@ def _config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=_protocol(settings),
-        ws=settings.ws,
+        ws=_socket_protocol(settings),
+        ws_max_size=SOCKET_MESSAGE_BYTES_MAX,
+        ws_per_message_deflate=False,
         loop="asyncio",
         log_config=None,
         access_log=False,
@@ -112,6 +116,16 @@ def _protocol(settings: ServerSettings) -> Any:
     if not before:
         return settings.http
     return type("Connection", (*before, import_from_string(HTTP_PROTOCOLS[settings.http])), values)
+
+
+def _socket_protocol(settings: ServerSettings) -> Any:
+    """Return what uvicorn calls for a connection that becomes a web socket."""
+    if not settings.serves_sockets:
+        return "none"
+    protocol = import_from_string(WS_PROTOCOLS["websockets-sansio"])
+    if settings.slow_seconds_max is None:
+        return protocol
+    return type("Socket", (CutsSlowClients, protocol), {"slow_seconds_max": settings.slow_seconds_max})
 
 
 def bind(host: str, port: int) -> socket.socket:

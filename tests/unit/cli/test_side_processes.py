@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from moldau.base.listeners import Listener
-from moldau.cli.main import main
 from moldau.cli.kafka.tool import ToolFailed
+from moldau.cli.main import main
 from moldau.cli.side_processes import CONSOLE, GATEWAY, Kind, SideProcesses, asked_for
 from moldau.cli.stop_signals import STOP_WITH_STDIN
 

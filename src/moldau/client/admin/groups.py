@@ -17,7 +17,6 @@ from moldau.client.admin.group_values import (
     CLASSIC,
     CONSUMER,
     CONSUMER_PROTOCOL_TYPE,
-    Committed,
     CommittedOffsets,
     Described,
     DescribedGroup,
@@ -29,23 +28,26 @@ from moldau.client.admin.group_values import (
     type_name,
 )
 from moldau.client.cluster import GROUP, Cluster
+from moldau.client.requests.groups import (
+    OFFSET_COMMIT_VERSIONS,
+    OFFSET_FETCH_VERSIONS,
+    fetched_offsets,
+    offset_commit_request,
+    offset_fetch_request,
+    raise_commit_error,
+)
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import consumer_group_describe, describe_groups
 from moldau.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from moldau.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from moldau.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
+from moldau.wire.messages.offset_commit import OffsetCommitResponse
 from moldau.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from moldau.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchResponse
+from moldau.wire.messages.offset_fetch import OffsetFetchResponse
 
 T = TypeVar("T")
 
@@ -61,11 +63,6 @@ TRANSIENT: Final = frozenset(
     }
 )
 GROUPS_PER_REQUEST_MAX: Final = 500
-OFFSET_FETCH_VERSIONS: Final = (8, 9)
-"""OffsetFetch has several groups in one request from version 8 on, and topic ids instead of names from version 10 on.
-Names are needed, because committed offsets outlive the ids of topics."""
-OFFSET_COMMIT_VERSIONS: Final = (2, 9)
-"""OffsetCommit has topic ids instead of names from version 10 on."""
 
 
 class NotAnswered(KafkaError):
@@ -170,49 +167,25 @@ class Groups:
         coordinators, errors = self._coordinators(group_ids)
         offsets: dict[str, CommittedOffsets | KafkaError] = {**errors}
         for coordinator, ids in coordinators.items():
-            request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=each, topics=None) for each in ids])
             response = self._cluster.channel(coordinator.node_id).ask(
-                ApiKey.OFFSET_FETCH, request, OffsetFetchResponse, OFFSET_FETCH_VERSIONS
+                ApiKey.OFFSET_FETCH, offset_fetch_request(ids), OffsetFetchResponse, OFFSET_FETCH_VERSIONS
             )
-            for group in response.groups:
-                if group.error_code:
-                    offsets[group.group_id] = _error(group.error_code)
-                    continue
-                offsets[group.group_id] = {
-                    TopicPartition(topic.name, each.partition_index): Committed(
-                        each.committed_offset,
-                        None if each.committed_leader_epoch < 0 else each.committed_leader_epoch,
-                        each.metadata or "",
-                    )
-                    for topic in group.topics
-                    for each in topic.partitions
-                    if not each.error_code and each.committed_offset >= 0
-                }
+            for group_id, found in fetched_offsets(response).items():
+                offsets[group_id] = _error(found.code) if isinstance(found, KafkaError) else found
         return offsets
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the offsets of a group without members; raise the first error."""
-        topics = [
-            OffsetCommitRequestTopic(
-                name=name,
-                partitions=[
-                    OffsetCommitRequestPartition(index, offsets[TopicPartition(name, index)]) for index in indexes
-                ],
-            )
-            for name, indexes in by_topic(offsets).items()
-        ]
+        request = offset_commit_request(group_id, offsets)
 
         def attempt() -> None:
             coordinator = self._coordinator(group_id)
-            request = OffsetCommitRequest(group_id=group_id, topics=topics)
             response = self._cluster.channel(coordinator.node_id).ask(
                 ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, OFFSET_COMMIT_VERSIONS
             )
-            for topic in response.topics:
-                for partition in topic.partitions:
-                    _raise_if_error(partition.error_code)
+            raise_commit_error(response)
 
-        if topics:
+        if offsets:
             self._retry(attempt)
 
     def delete(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:

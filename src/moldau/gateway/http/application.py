@@ -10,6 +10,8 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from moldau.gateway.http.intake import Intake
+from moldau.gateway.http.sites import answer_preflight, for_site
+from moldau.gateway.http.visitors import Visitors
 from moldau.web.responses import method_not_allowed, no_such_endpoint
 
 TOPICS: Final = b"/topics/"
@@ -19,19 +21,39 @@ METHODS: Final = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Application:
-    def __init__(self, intake: Intake, routes: Sequence[BaseRoute]) -> None:
-        self._intake = intake
+    def __init__(self, intake: Intake, visitors: Visitors, routes: Sequence[BaseRoute]) -> None:
+        self._intake, self._visitors = intake, visitors
         nothing = Route("/{rest:path}", no_such_endpoint, methods=METHODS)
         self._others = Starlette(routes=[*routes, nothing], exception_handlers={405: method_not_allowed})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            path: bytes = scope["raw_path"]
-            if path.startswith(TOPICS) and b"/" not in path[len(TOPICS) :] and not _is_for_proxy(scope):
-                await self._intake(scope, receive, send, path[len(TOPICS) :].decode("latin-1"))
+        if scope["type"] == "lifespan":
+            await self._others(scope, receive, send)
+            return
+        path: bytes = scope["raw_path"].partition(b"?")[0]
+        if scope["type"] == "websocket":
+            await self._others(_with_whole_names(scope, path), receive, send)
+            return
+        is_for_proxy, origin = False, None
+        for name, value in scope["headers"]:
+            if name == b"content-type":
+                is_for_proxy = value.startswith(KNOWN_PROXY)
+            elif name == b"origin":
+                origin = value
+        if origin is not None and self._visitors.allows_origin(origin.decode("latin-1")):
+            send = for_site(origin, send)
+            if scope["method"] == "OPTIONS":
+                await answer_preflight(scope, send)
                 return
-        await self._others(scope, receive, send)
+        if scope["method"] == "POST" and path.startswith(TOPICS) and not is_for_proxy:
+            name = path[len(TOPICS) :]
+            if b"/" not in name:
+                await self._intake(scope, receive, send, name.decode("latin-1"))
+                return
+        await self._others(_with_whole_names(scope, path), receive, send)
 
 
-def _is_for_proxy(scope: Scope) -> bool:
-    return any(name == b"content-type" and value.startswith(KNOWN_PROXY) for name, value in scope["headers"])
+def _with_whole_names(scope: Scope, path: bytes) -> Scope:
+    """Return the scope with the path as it was sent. It is taken apart before names are decoded: they may have a slash,
+    as %2F."""
+    return {**scope, "path": path.decode("latin-1")}

@@ -3,16 +3,14 @@ value in Kafka has the bytes that the device sent."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 import msgspec
 
+from moldau.gateway.http.query import parameters, partition_number, timestamp_ms
 from moldau.gateway.ports import Headers, NewRecord
 from moldau.web.failures import ApiError, bad_request
 
@@ -21,8 +19,6 @@ JSON_LINES: Final = ("application/x-ndjson", "application/jsonl", "application/x
 PARAMETERS: Final = ("key", "key_field", "partition", "timestamp")
 HEADER_PREFIX: Final = b"kafka-header-"
 RECORDS_MAX: Final = 50_000
-_PARTITION: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
-_MILLISECONDS: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _value: Final = msgspec.json.Decoder(msgspec.Raw)
 
@@ -55,52 +51,17 @@ def options_of(query: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Options:
     )
     if not query and not own:
         return _PLAIN
-    given = _query(query)
+    given = parameters(query, PARAMETERS)
     key, key_field = given.get("key"), given.get("key_field")
     if key is not None and key_field is not None:
         raise bad_request("a request has key or key_field, not both")
     return Options(
         None if key is None else key.encode(errors="surrogateescape"),
         key_field,
-        _partition(given.get("partition")),
+        partition_number(given.get("partition")),
         timestamp_ms(given["timestamp"]) if "timestamp" in given else None,
         own,
     )
-
-
-def _query(query: bytes) -> Mapping[str, str]:
-    try:
-        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict", max_num_fields=20)
-    except (ValueError, UnicodeDecodeError):
-        raise bad_request("the query cannot be read: it is not UTF-8, or has too many parameters") from None
-    given = dict(pairs)
-    for name in given:
-        if name not in PARAMETERS:
-            raise bad_request(f"unknown parameter {name[:40]!r}; known are {', '.join(PARAMETERS)}")
-    if len(given) < len(pairs):
-        raise bad_request("a parameter is given twice")
-    return given
-
-
-def _partition(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not _PARTITION.fullmatch(text):
-        raise bad_request(f"partition {text[:20]!r} is not a number from 0 on")
-    return int(text)
-
-
-def timestamp_ms(text: str) -> int:
-    """Return a time, given in milliseconds since 1970 or as 2026-11-19T08:00:00Z. One without a zone is refused."""
-    if _MILLISECONDS.fullmatch(text):
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text.replace(" ", "+"))  # a + in a query is a space
-    except ValueError:
-        raise bad_request(f"{text[:40]!r} is not a time: expected milliseconds or 2026-11-19T08:00:00Z") from None
-    if time.tzinfo is None or time.timestamp() < 0:
-        raise bad_request(f"{text[:40]!r} has no time zone or is before 1970: write 2026-11-19T08:00:00Z")
-    return round(time.timestamp() * 1000)
 
 
 def values_of(content_type: str, body: bytes | bytearray) -> list[bytes]:

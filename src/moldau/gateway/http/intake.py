@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from moldau.gateway.http.answers import Answer, answer_of
 from moldau.gateway.http.bodies import Options, options_of, records_of, values_of
 from moldau.gateway.http.credentials import CHALLENGE
-from moldau.gateway.http.limits import QUERY_LENGTH_MAX, HttpLimits
+from moldau.gateway.http.limits import HttpLimits
 from moldau.gateway.http.repeats import HEADER as REPEAT_HEADER
 from moldau.gateway.http.repeats import Repeats
 from moldau.gateway.http.visitors import Visitors, headers_of
@@ -72,8 +72,6 @@ class Intake:
 
     async def _answer(self, scope: Scope, receive: Receive, path: str) -> Answer:
         headers = headers_of(scope)
-        if len(scope["query_string"]) > QUERY_LENGTH_MAX:
-            raise ApiError(414, "BAD_REQUEST", f"the query has more than {QUERY_LENGTH_MAX} characters")
         account = await self._visitors.account(scope, headers)
         topic = topic_name(path)
         options = options_of(scope["query_string"], scope["headers"])

@@ -11,6 +11,7 @@ from typing import Final
 from moldau.gateway.http.application import Application
 from moldau.gateway.http.intake import HttpCounters, Intake
 from moldau.gateway.http.limits import HttpLimits
+from moldau.gateway.http.outflow import Outflow
 from moldau.gateway.http.repeats import Repeats
 from moldau.gateway.http.visitors import Visitors
 from moldau.gateway.ports import Accounts
@@ -39,6 +40,7 @@ class HttpServer:
         visitors = Visitors(accounts, options.hosts, options.origins)
         repeats = Repeats(asyncio.get_running_loop().time)
         intake = Intake(visitors, limits, repeats, self.counters)
+        self.outflow = Outflow(visitors, limits)
         settings = ServerSettings(
             limits.connections,
             STOP_SECONDS,
@@ -50,8 +52,10 @@ class HttpServer:
             http="httptools",
             head_seconds_max=limits.head_seconds,
             slow_seconds_max=limits.slow_seconds,
+            serves_sockets=True,
         )
-        self._server = Server(Application(intake, []), settings, lambda: None, on_start)
+        application = Application(intake, visitors, self.outflow.routes())
+        self._server = Server(application, settings, self.outflow.stop, on_start)
 
     @property
     def connections(self) -> int:

@@ -12,6 +12,7 @@ from moldau.client.cluster import EARLIEST, LATEST, RETRIABLE
 from moldau.client.fetching.requests import Fetch, FetchLimits
 from moldau.client.requests.partitions import list_offsets_request, listed_offsets
 from moldau.gateway.kafka.brokers import Brokers
+from moldau.gateway.kafka.group_offsets import GroupOffsets
 from moldau.gateway.kafka.partition_queue import BACKOFF_S_FIRST
 from moldau.gateway.kafka.producer import Producer
 from moldau.gateway.kafka.reader import Reader
@@ -33,6 +34,7 @@ class KafkaAccount:
         self.user = user
         self._brokers = brokers
         self._producer = Producer(brokers, room)
+        self._group_offsets = GroupOffsets(brokers)
         self._readers: set[Reader] = set()
 
     async def log_in(self) -> None:
@@ -59,6 +61,12 @@ class KafkaAccount:
 
     async def check_read(self, topic: str) -> None:
         await self._attempted(topic, lambda: self._check_read(topic))
+
+    async def committed(self, group: str, topic: str) -> Mapping[int, int]:
+        return await self._group_offsets.committed(group, topic)
+
+    async def commit(self, group: str, topic: str, positions: Mapping[int, int]) -> None:
+        await self._group_offsets.commit(group, topic, positions)
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> Reader:
         if len(self._readers) >= FOLLOWING_MAX:

@@ -72,15 +72,23 @@ class Brokers:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def send(self, node: int, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS) -> Promise[Any]:
+    def know(self, node: int, host: str, port: int) -> None:
+        """Note where a node is, as a broker said it."""
+        self._nodes[node] = host, port
+
+    def send(
+        self, node: int, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS, version: int | None = None
+    ) -> Promise[Any]:
         """Return a promise of the response of a node, or of a KafkaError: why it refused the login, if it did."""
         if node not in self._nodes:
             return resolved(KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"node {node} is not among the brokers"))
-        return self._send(self._nodes[node], api, request, timeout_ms)
+        return self._send(self._nodes[node], api, request, timeout_ms, version)
 
-    async def ask(self, node: int, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS) -> Any:
+    async def ask(
+        self, node: int, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS, version: int | None = None
+    ) -> Any:
         """Return the response of a node. KafkaError if there is none."""
-        return await self._answer(self.send(node, api, request, timeout_ms))
+        return await self._answer(self.send(node, api, request, timeout_ms, version))
 
     async def ask_any(self, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS) -> Any:
         """Return the response of the first node that has one."""
@@ -96,10 +104,12 @@ class Brokers:
                 error = failed
         raise KafkaError(error.code, f"no broker answers: {error.message}")
 
-    def _send(self, address: tuple[str, int], api: ApiKey, request: Message, timeout_ms: int) -> Promise[Any]:
+    def _send(
+        self, address: tuple[str, int], api: ApiKey, request: Message, timeout_ms: int, version: int | None = None
+    ) -> Promise[Any]:
         self.asked_at = self._loop.time()
         connection = self._connections.to(*address, CLIENT_ID, self._login)
-        return connection.ask(api, request, timeout_ms).map(partial(_with_reason, connection))
+        return connection.ask(api, request, timeout_ms, version).map(partial(_with_reason, connection))
 
     async def _answer(self, promise: Promise[Any]) -> Any:
         answered: asyncio.Future[Any] = self._loop.create_future()

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.settings.topics import CLEANUP_POLICY
 from moldau.client.cluster import Cluster
 
 T = TypeVar("T")
-COMPACTED: Final = {"cleanup.policy": "compact"}
+COMPACTED: Final = {CLEANUP_POLICY.name: "compact"}
 
 
 async def ask_cluster(bootstrap: str, properties: Mapping[str, str], action: Callable[[Cluster], T]) -> T:

@@ -37,11 +37,14 @@ class Reader:
         self._fetches: dict[int, asyncio.Task[Sequence[FetchedPartition]]] = {}
         """By leader."""
         self._failures = 0
+        self._found: list[FoundRecord] = []
+        """Records before the positions that `next` has not returned yet."""
 
     async def next(self) -> Sequence[FoundRecord]:
-        while True:
-            if records := await self._received():
-                return records
+        while not self._found:
+            await self._receive()
+        found, self._found = self._found, []
+        return found
 
     def close(self) -> None:
         for fetch in self._fetches.values():
@@ -49,29 +52,27 @@ class Reader:
         self._brokers.close()
         self._on_close(self)
 
-    async def _received(self) -> list[FoundRecord]:
-        """Return the records of the next responses; none if they had none, or to wait was necessary first."""
+    async def _receive(self) -> None:
+        """Find the records of the next responses; none if they had none, or to wait was necessary first."""
         try:
             await self._ask_leaders()
         except KafkaError as error:
             await self._recover(error)
-            return []
+            return
         done, _ = await asyncio.wait(self._fetches.values(), return_when=asyncio.FIRST_COMPLETED)
-        records: list[FoundRecord] = []
         errors: list[KafkaError] = []
         for node in [node for node, fetch in self._fetches.items() if fetch in done]:
             try:
                 for fetched in self._fetches.pop(node).result():
-                    await self._read(fetched, records, errors)
+                    await self._read(fetched, errors)
             except KafkaError as error:
                 errors.append(error)
         if not errors:
             self._failures = 0
-        elif records:  # first these: an error that stays comes again
+        elif self._found:  # first these: an error that stays comes again
             self._brokers.forget(self._topic)
         else:
             await self._recover(next((each for each in errors if each.code not in RETRIABLE), errors[0]))
-        return records
 
     async def _recover(self, error: KafkaError) -> None:
         """Wait before it is tried again, with the leaders of then. Raise an error that stays."""
@@ -103,8 +104,8 @@ class Reader:
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
 
-    async def _read(self, fetched: FetchedPartition, records: list[FoundRecord], errors: list[KafkaError]) -> None:
-        """Append the records of one partition, and move its position behind them; or append its error."""
+    async def _read(self, fetched: FetchedPartition, errors: list[KafkaError]) -> None:
+        """Find the records of one partition, and move its position behind them; or append its error."""
         index = fetched.partition.partition
         if fetched.position != self.positions[index]:
             return  # another leader has answered before
@@ -112,10 +113,10 @@ class Reader:
             errors.append(KafkaError(fetched.error, f"{fetched.partition}: {fetched.error.name}"))
         elif len(fetched.records) > LOOP_BYTES_MAX:
             found, self.positions[index] = await asyncio.to_thread(_decoded, fetched)
-            records += found
+            self._found += found
         else:
             found, self.positions[index] = _decoded(fetched)
-            records += found
+            self._found += found
 
 
 def _decoded(fetched: FetchedPartition) -> tuple[list[FoundRecord], int]:

@@ -19,6 +19,7 @@ from moldau.gateway.mqtt.messages import Message, message_of
 from moldau.gateway.mqtt.session import Progress, Subscription
 from moldau.gateway.mqtt.topics import TopicRules
 from moldau.gateway.ports import Account, Following, FoundRecord
+from moldau.gateway.steady_reader import SteadyReader
 
 log = logging.getLogger(__name__)
 
@@ -219,19 +220,15 @@ async def catch_up(
     """Read from where the session was until it has what the tail has handed out. The caller joins the tail then,
     without waiting for anything in between."""
     positions: Mapping[int, int] = progress.begin_again(await account.bounds(topic))
-    while not _has_caught_up(positions, tail):
-        following = account.follow(topic, positions)
-        try:
-            while not _has_caught_up(following.positions, tail):
-                await _offer(await following.next(), topic, subscriber, rules)
-                progress.advance(following.positions)
-            return
-        except KafkaError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            positions = _between(following.positions, await account.bounds(topic))
-        finally:
-            following.close()
+    if _has_caught_up(positions, tail):
+        return
+    reader = SteadyReader(account, topic, positions)
+    try:
+        while not _has_caught_up(reader.positions, tail):
+            await _offer(await reader.next(), topic, subscriber, rules)
+            progress.advance(reader.positions)
+    finally:
+        reader.close()
 
 
 async def _offer(records: Sequence[FoundRecord], topic: str, subscriber: CatchingUp, rules: TopicRules) -> None:
@@ -245,13 +242,6 @@ async def _offer(records: Sequence[FoundRecord], topic: str, subscriber: Catchin
             await subscriber.drained()
             await asyncio.sleep(0)
     subscriber.flush()
-
-
-def _between(positions: Mapping[int, int], bounds: Mapping[int, tuple[int, int]]) -> dict[int, int]:
-    """Return the positions without those whose records were deleted meanwhile."""
-    return {
-        partition: max(first, min(positions.get(partition, first), end)) for partition, (first, end) in bounds.items()
-    }
 
 
 def _has_caught_up(positions: Mapping[int, int], tail: Tail) -> bool:
