@@ -217,6 +217,13 @@ def test_a_reader_that_takes_nothing_is_cut_off(
     assert cluster.followings == 0
 
 
+def test_the_page_follows_a_topic_and_loads_nothing_else(gateway: RunningGateway) -> None:
+    response = answer_to(gateway, "GET", "/?topic=telemetry")
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert response.headers["Content-Security-Policy"].startswith("default-src 'none'; connect-src 'self';")
+
+
 # --- web sockets ----------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from moldau.gateway.http import page
 from moldau.gateway.http.application import Application
 from moldau.gateway.http.intake import HttpCounters, Intake
 from moldau.gateway.http.limits import HttpLimits
@@ -54,7 +55,7 @@ class HttpServer:
             slow_seconds_max=limits.slow_seconds,
             serves_sockets=True,
         )
-        application = Application(intake, visitors, self.outflow.routes())
+        application = Application(intake, visitors, [page.route(), *self.outflow.routes()])
         self._server = Server(application, settings, self.outflow.stop, on_start)
 
     @property
