@@ -74,7 +74,7 @@ def size_of(record: NewRecord) -> int:
     """Return the size of a record in a batch, or slightly more."""
     size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
-        size += 10 + 3 * len(name) + len(value or b"")
+        size += 10 + 4 * len(name) + len(value or b"")
     return size
 
 

@@ -33,8 +33,12 @@ MAY_BE_THERE: Final = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NETWORK_EXCEPTION,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.KAFKA_STORAGE_ERROR,
 )
-"""After these the records may be in the log."""
+"""After these the records may be in the log: a leader also answers the last two if it ceases to be one, or its disk
+fails, while it waits for its followers."""
+TOO_LATE: Final = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "it waited too long for earlier records")
 OF_RECORDS: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
 """A record is wrong, which is no fault of those in the same batch."""
 TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
@@ -50,7 +54,7 @@ class Next(Enum):
     GO_ON = auto()
     """Send the next batch, if there is one."""
     AGAIN = auto()
-    """Send the same batch after `backoff_s`, to the leader of then."""
+    """Send again after `backoff_s`, to the leader of then."""
 
 
 @dataclass(slots=True)
@@ -59,6 +63,7 @@ class Batch:
     data: bytearray
     count: int
     deadline: float
+    is_under_way: bool = True
     may_be_there: bool = False
 
 
@@ -85,29 +90,29 @@ class PartitionQueue:
             data, count = _encode(chunks, now_ms)
             stamp_producer(memoryview(data), *self.producer, self.sequence)
             self.batch = Batch(chunks, data, count, min(chunk.call.deadline for chunk in chunks))
+        self.batch.is_under_way = True
         return self.batch
 
     def on_answer(self, code: ErrorCode, base_offset: int, message: str | None, now: float) -> Next:
         """Note what a leader answered, or that it did not."""
         batch = self.batch
         assert batch is not None
+        batch.is_under_way = False
+        batch.may_be_there |= code in MAY_BE_THERE
         if code in ACCEPTED:
             self._accepted(batch, base_offset)
+        elif code in RETRIABLE and now < batch.deadline:
+            return self._pause()
+        elif code in RETRIABLE or batch.may_be_there:
+            self._give_up(batch, code, message)
+        elif code in PRODUCER_LOST:
+            self._anew(batch)
+            self._expire(now, KafkaError(code, message))
+            return self._pause()
         elif code in TOO_LARGE and batch.count > 1:
             self._divide(batch)
-        elif code in PRODUCER_LOST and not batch.may_be_there:
-            self._anew(batch)
-        elif code in RETRIABLE and now < batch.deadline:
-            batch.may_be_there |= code in MAY_BE_THERE
-            self._pause()
-            return Next.AGAIN
-        elif code in RETRIABLE or code in PRODUCER_LOST:
-            batch.may_be_there |= code in MAY_BE_THERE
-            self._give_up(batch, code, message)
         elif code in OF_RECORDS and len(batch.chunks) > 1:
             self._separate(batch)
-        elif batch.may_be_there:
-            self._give_up(batch, code, message)
         else:
             self._refused(batch, KafkaError(code, message))
         self._expire(now)
@@ -118,22 +123,22 @@ class PartitionQueue:
         """Note that nothing could be sent: there is no leader, or no producer id."""
         if self.batch is not None:
             return self.on_answer(error.code, -1, error.message, now)
-        self._expire(now)
-        self._pause()
+        self._expire(now, error)
+        return self._pause()
+
+    def _pause(self) -> Next:
+        self.backoff_s = min(BACKOFF_S_MAX, 2 * self.backoff_s or BACKOFF_S_FIRST)
         return Next.AGAIN
 
-    def _pause(self) -> None:
-        self.backoff_s = min(BACKOFF_S_MAX, 2 * self.backoff_s or BACKOFF_S_FIRST)
-
-    def _expire(self, now: float) -> None:
-        """Fail what waited too long behind others."""
+    def _expire(self, now: float, why: KafkaError = TOO_LATE) -> None:
+        """Fail what has waited too long."""
         while self.waiting and self.waiting[0].call.deadline <= now:
-            error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "not appended: it waited too long for earlier records")
-            self._fail(self.waiting.popleft(), error)
+            self._fail(self.waiting.popleft(), _not_appended(why.code, why.message))
 
     def fail(self, error: KafkaError) -> None:
         """Fail all that waits: nobody will send it. A batch that may be there is said to be so."""
         if self.batch is not None:
+            self.batch.may_be_there |= self.batch.is_under_way
             self._give_up(self.batch, error.code, error.message)
         while self.waiting:
             self._fail(self.waiting.popleft(), error)
@@ -193,13 +198,13 @@ class PartitionQueue:
             self._fail(chunk, error)
 
     def _give_up(self, batch: Batch, code: ErrorCode, message: str | None) -> None:
-        """Nobody took the batch in time."""
-        why = message or code.name
+        """Nobody took the batch in time, or it is not known whether somebody did."""
         if batch.may_be_there:
             self._reset()
+            why = message or code.name
             self._refused(batch, KafkaError(code, f"not acknowledged, but it may have been appended: {why}"))
         else:
-            self._refused(batch, KafkaError(code, f"not appended: {why}"))
+            self._refused(batch, _not_appended(code, message))
 
     @staticmethod
     def _fail(chunk: Chunk, error: KafkaError) -> None:
@@ -207,6 +212,10 @@ class PartitionQueue:
 
     def _reset(self) -> None:
         self.producer, self.sequence = None, 0
+
+
+def _not_appended(code: ErrorCode, message: str | None) -> KafkaError:
+    return KafkaError(code, f"not appended: {message or code.name}")
 
 
 def _encode(chunks: Sequence[Chunk], now_ms: int) -> tuple[bytearray, int]:

@@ -41,11 +41,10 @@ class Room:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._release(size)
-            else:
-                self._waiting.remove((size, turn))
+            if turn.cancelled():
                 self._grant()
+            else:
+                self._release(size)
             raise
 
     def _release(self, size: int) -> None:
@@ -53,10 +52,15 @@ class Room:
         self._grant()
 
     def _grant(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0][0]):
-            size, turn = self._waiting.popleft()
-            self._taken += size
-            turn.set_result(None)
+        """Let those in who are first and have room. A turn is cancelled before its waiter runs again and knows it."""
+        while self._waiting:
+            size, turn = self._waiting[0]
+            if not turn.cancelled():
+                if not self._has_room(size):
+                    return
+                self._taken += size
+                turn.set_result(None)
+            self._waiting.popleft()
 
     def _has_room(self, size: int) -> bool:
         return not self._taken or self._taken + size <= self._limit
