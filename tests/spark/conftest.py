@@ -52,9 +52,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     import moldau.spark
+    from moldau.pipelines.running.launching import SESSION_DEFAULTS
 
-    few = {"spark.sql.shuffle.partitions": 1}
-    session = moldau.spark.session("tests", master="local[2]", quick_start=True, **few)
+    conf: dict[str, object] = {**SESSION_DEFAULTS, "spark.sql.shuffle.partitions": 1}
+    session = moldau.spark.session("tests", master="local[2]", quick_start=True, **conf)
     yield session
     session.stop()
 

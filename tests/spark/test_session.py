@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from harness.patience import SPARK_PATIENCE_S
+from py4j.java_gateway import JavaClass
 from pyspark.sql import SparkSession
 
 import moldau.spark
 from moldau.spark import archive
 from moldau.spark.java import find_java
+from moldau.spark.java_names import CLASSES
 
 FRESH = """
 import json, os, sys
@@ -79,6 +81,10 @@ def test_workers_are_forked_from_a_preloaded_process(spark: SparkSession) -> Non
         return [name in sys.modules for name in ("moldau.spark.fetching", "pyarrow.compute", "runpy")]
 
     assert spark.sparkContext.parallelize([0], 1).map(look).first() == [True, True, True]
+
+
+def test_pyspark_finds_its_classes_without_asking_the_jvm(spark: SparkSession) -> None:
+    assert {name: type(vars(spark._jvm).get(name)) for name in CLASSES} == dict.fromkeys(CLASSES, JavaClass)
 
 
 def test_a_second_call_returns_the_running_session(spark: SparkSession) -> None:

@@ -23,7 +23,7 @@ from moldau.base import properties
 from moldau.base.errors import MalformedData
 from moldau.client.secret_properties import SECRET_NAMES, is_secret
 from moldau.platforms.machine import core_quota, usable_cores
-from moldau.spark import archive, local_files
+from moldau.spark import archive, java_names, local_files
 from moldau.spark.class_archive import class_archive
 from moldau.spark.java import BrokenJava, JavaHome, find_java
 from moldau.spark.scripts import library_directory
@@ -116,6 +116,7 @@ def start(
         on_phase("starting Spark")
         session = SparkSession.builder.config(map={**conf}).getOrCreate()
     conversion.install()
+    java_names.keep(SparkContext._jvm)
     _register_sources(session)
     return session
 

@@ -55,6 +55,8 @@ OnPhase = Callable[[str], None]
 SESSION_DEFAULTS: Final = {
     "spark.sql.streaming.stopTimeout": "120s",
     "spark.sql.streaming.numRecentProgressUpdates": "64",
+    # Else PySpark tells the JVM for every expression which line of Python made it: here, always one of ours.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 
 
