@@ -11,6 +11,7 @@ from typing import Final
 from moldau.gateway.http.application import Application
 from moldau.gateway.http.intake import HttpCounters, Intake
 from moldau.gateway.http.limits import HttpLimits
+from moldau.gateway.http.proxy.routes import RestProxy
 from moldau.gateway.http.repeats import Repeats
 from moldau.gateway.http.visitors import Visitors
 from moldau.gateway.ports import Accounts
@@ -51,7 +52,7 @@ class HttpServer:
             head_seconds_max=limits.head_seconds,
             slow_seconds_max=limits.slow_seconds,
         )
-        self._server = Server(Application(intake, []), settings, lambda: None, on_start)
+        self._server = Server(Application(intake, RestProxy(visitors, intake), []), settings, lambda: None, on_start)
 
     @property
     def connections(self) -> int:
