@@ -15,7 +15,9 @@ import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from harness import memory_metadata
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.murmur2 import partition_of
 from moldau.gateway.ports import (
@@ -28,6 +30,8 @@ from moldau.gateway.ports import (
     Place,
     Token,
 )
+from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
 
 NEXT_BYTES_MAX = 1 << 20
 
@@ -107,6 +111,10 @@ class MemoryCluster:
     def create_topic(self, name: str, partitions: int = 1) -> MemoryTopic:
         self.topics[name] = MemoryTopic(name, [MemoryPartition() for _ in range(partitions)])
         return self.topics[name]
+
+    @property
+    def partition_counts(self) -> Mapping[str, int]:
+        return {name: len(topic.partitions) for name, topic in self.topics.items()}
 
     def delete_topic(self, name: str) -> None:
         self.topics.pop(name).wake()
@@ -232,6 +240,10 @@ class MemoryAccount:
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> MemoryFollowing:
         return MemoryFollowing(self._cluster, self, topic, positions)
+
+    async def ask(self, api: ApiKey, request: Message) -> Any:
+        await self.log_in()
+        return memory_metadata.answer(self._cluster, request)
 
     def _topic(self, name: str, operation: str) -> MemoryTopic:
         if not self._cluster.may(self._user, operation, name):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from moldau.base.errors import KafkaError
+from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -131,6 +133,11 @@ class Account(Protocol):
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> Following:
         """Read these partitions from these offsets on."""
+        ...
+
+    async def ask(self, api: ApiKey, request: Message) -> Any:
+        """Return the response of a broker to a request about metadata; a change is sent to the controller. KafkaError
+        if there is none."""
         ...
 
 

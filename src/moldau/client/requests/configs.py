@@ -38,9 +38,19 @@ def describe_configs(
     documentation: bool = False,
 ) -> Sequence[DescribeConfigsResult]:
     """Return these configs, or all, of each resource, or its error. A node leaves out configs that it does not know."""
-    resources = [DescribeConfigsResource(kind, name, configs) for name in names]
-    request = DescribeConfigsRequest(resources, synonyms, documentation)
+    request = describe_configs_request(kind, names, configs, synonyms, documentation)
     return ask(ApiKey.DESCRIBE_CONFIGS, request, DescribeConfigsResponse).results
+
+
+def describe_configs_request(
+    kind: int,
+    names: Iterable[str],
+    configs: Sequence[str] | None = None,
+    synonyms: bool = False,
+    documentation: bool = False,
+) -> DescribeConfigsRequest:
+    resources = [DescribeConfigsResource(kind, name, configs) for name in names]
+    return DescribeConfigsRequest(resources, synonyms, documentation)
 
 
 def alter_configs(ask: Ask, changes: Mapping[tuple[int, str], Iterable[tuple[str, str | None]]]) -> None:

@@ -52,6 +52,13 @@ class Growth(NamedTuple):
 def create_topics(
     ask: Ask, topics: Iterable[NewTopic], timeout_ms: int, validate_only: bool = False
 ) -> Sequence[CreatableTopicResult]:
+    request = create_topics_request(topics, timeout_ms, validate_only)
+    return ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics
+
+
+def create_topics_request(
+    topics: Iterable[NewTopic], timeout_ms: int, validate_only: bool = False
+) -> CreateTopicsRequest:
     requested = [
         CreatableTopic(
             topic.name,
@@ -62,8 +69,7 @@ def create_topics(
         )
         for topic in topics
     ]
-    request = CreateTopicsRequest(requested, timeout_ms, validate_only)
-    return ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics
+    return CreateTopicsRequest(requested, timeout_ms, validate_only)
 
 
 def create_partitions(ask: Ask, growth: Iterable[Growth], timeout_ms: int) -> Sequence[CreatePartitionsTopicResult]:
@@ -83,7 +89,13 @@ def delete_topics(
     ask: Ask, timeout_ms: int, names: Sequence[str] = (), topic_ids: Iterable[bytes] = ()
 ) -> Sequence[DeletableTopicResult]:
     """Delete topics by name or by id; only newer brokers know ids."""
+    request = delete_topics_request(timeout_ms, names, topic_ids)
+    return ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses
+
+
+def delete_topics_request(
+    timeout_ms: int, names: Sequence[str] = (), topic_ids: Iterable[bytes] = ()
+) -> DeleteTopicsRequest:
     states = [DeleteTopicState(name=name) for name in names]
     states += [DeleteTopicState(None, topic_id) for topic_id in topic_ids]
-    request = DeleteTopicsRequest(states, names, timeout_ms)
-    return ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses
+    return DeleteTopicsRequest(states, names, timeout_ms)

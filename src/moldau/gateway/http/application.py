@@ -1,4 +1,5 @@
-"""What answers which path. `POST /topics/TOPIC` goes to the intake; everything else is Starlette's."""
+"""What answers which path. `POST /topics/TOPIC` goes to the intake; the REST proxy's calls go to `proxy`;
+everything else is Starlette's."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from moldau.gateway.http.intake import Intake
+from moldau.gateway.http.proxy.routes import RestProxy
 from moldau.gateway.http.sites import answer_preflight, for_site
 from moldau.gateway.http.visitors import Visitors
 from moldau.web.responses import method_not_allowed, no_such_endpoint
@@ -21,8 +23,8 @@ METHODS: Final = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 class Application:
-    def __init__(self, intake: Intake, visitors: Visitors, routes: Sequence[BaseRoute]) -> None:
-        self._intake, self._visitors = intake, visitors
+    def __init__(self, intake: Intake, visitors: Visitors, proxy: RestProxy, routes: Sequence[BaseRoute]) -> None:
+        self._intake, self._visitors, self._proxy = intake, visitors, proxy
         nothing = Route("/{rest:path}", no_such_endpoint, methods=METHODS)
         self._others = Starlette(routes=[*routes, nothing], exception_handlers={405: method_not_allowed})
 
@@ -37,7 +39,7 @@ class Application:
         is_for_proxy, origin = False, None
         for name, value in scope["headers"]:
             if name == b"content-type":
-                is_for_proxy = value.startswith(KNOWN_PROXY)
+                is_for_proxy = value.lower().startswith(KNOWN_PROXY)
             elif name == b"origin":
                 origin = value
         if origin is not None and self._visitors.allows_origin(origin.decode("latin-1")):
@@ -50,6 +52,9 @@ class Application:
             if b"/" not in name:
                 await self._intake(scope, receive, send, name.decode("latin-1"))
                 return
+        if self._proxy.serves(scope):
+            await self._proxy(scope, receive, send)
+            return
         await self._others(_with_whole_names(scope, path), receive, send)
 
 

@@ -49,14 +49,14 @@ class HttpCounters:
 
 class Intake:
     def __init__(self, visitors: Visitors, limits: HttpLimits, repeats: Repeats, counters: HttpCounters) -> None:
-        self._visitors, self._limits, self._repeats, self._counters = visitors, limits, repeats, counters
+        self._visitors, self._limits, self._repeats, self.counters = visitors, limits, repeats, counters
         self._receiving = 0
         """Bytes of the bodies that are being received."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, topic: str) -> None:
         """Answer a request for this topic, as its path has it."""
         more: Sequence[Pair] = ()
-        self._counters.requests += 1
+        self.counters.requests += 1
         try:
             answer = await self._answer(scope, receive, topic)
         except asyncio.CancelledError:  # the server stops
@@ -65,7 +65,7 @@ class Intake:
             failed = API_ERRORS.of(error)
             answer, more = _told(failed), headers_of_failure(failed)
         if answer.status >= 300:
-            self._counters.refused += 1
+            self.counters.refused += 1
         head = [_JSON, (b"content-length", b"%d" % len(answer.body)), *more]
         await send({"type": "http.response.start", "status": answer.status, "headers": head})
         await send({"type": "http.response.body", "body": answer.body})
@@ -89,8 +89,8 @@ class Intake:
 
     async def _append(self, account: Account, topic: str, content_type: str, body: bytes, options: Options) -> Appended:
         values, records = await off_the_loop(len(body), lambda: _read(content_type, body, options))
-        self._counters.records += len(values)
-        self._counters.bytes += len(body)
+        self.counters.records += len(values)
+        self.counters.bytes += len(body)
         if records is None:
             return await account.append_values(topic, values)
         return await account.append(topic, records)

@@ -13,6 +13,7 @@ from moldau.gateway.http.application import Application
 from moldau.gateway.http.intake import HttpCounters, Intake
 from moldau.gateway.http.limits import HttpLimits
 from moldau.gateway.http.outflow import Outflow
+from moldau.gateway.http.proxy.routes import RestProxy
 from moldau.gateway.http.repeats import Repeats
 from moldau.gateway.http.visitors import Visitors
 from moldau.gateway.ports import Accounts
@@ -55,7 +56,7 @@ class HttpServer:
             slow_seconds_max=limits.slow_seconds,
             serves_sockets=True,
         )
-        application = Application(intake, visitors, [page.route(), *self.outflow.routes()])
+        application = Application(intake, visitors, RestProxy(visitors, intake), [page.route(), *self.outflow.routes()])
         self._server = Server(application, settings, self.outflow.stop, on_start)
 
     @property

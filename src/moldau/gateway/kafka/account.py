@@ -19,12 +19,16 @@ from moldau.gateway.kafka.reader import Reader
 from moldau.gateway.kafka.room import Room
 from moldau.gateway.ports import Appended, NewRecord
 from moldau.wire.apis import ApiKey
+from moldau.wire.schema import Message
 
 FOLLOWING_MAX: Final = 200
 """How many topics an account may follow at a time, each with connections of its own."""
 ATTEMPTS: Final = 6
 NO_OFFSET: Final = (1 << 63) - 1
 """Behind the end of every partition: whoever may read is told so, and gets no records."""
+CHANGES: Final = frozenset({ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS})
+"""What older clusters let only the controller do."""
+CHANGE_MS: Final = 20_000
 NO_WAIT: Final = FetchLimits(wait_ms=0, bytes_max=1, partition_bytes_max=1)
 T = TypeVar("T")
 
@@ -75,6 +79,11 @@ class KafkaAccount:
         reader = Reader(self._brokers.beside(), topic, positions, self._readers.discard)
         self._readers.add(reader)
         return reader
+
+    async def ask(self, api: ApiKey, request: Message) -> Any:
+        if api in CHANGES:
+            return await self._brokers.ask_controller(api, request, CHANGE_MS)
+        return await self._brokers.ask_any(api, request)
 
     def rest(self) -> None:
         """Close the connections. They are opened again when they are needed."""

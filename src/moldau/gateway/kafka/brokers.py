@@ -104,6 +104,12 @@ class Brokers:
                 error = failed
         raise KafkaError(error.code, f"no broker answers: {error.message}")
 
+    async def ask_controller(self, api: ApiKey, request: Message, timeout_ms: int = REQUEST_MS) -> Any:
+        """Return the response of the controller; where brokers forward to it, of the one that stands for it."""
+        cluster: MetadataResponse = await self.ask_any(ApiKey.METADATA, metadata_request([]))
+        self._nodes = {node.node_id: (node.host, node.port) for node in cluster.brokers}
+        return await self.ask(cluster.controller_id, api, request, timeout_ms)
+
     def _send(
         self, address: tuple[str, int], api: ApiKey, request: Message, timeout_ms: int, version: int | None = None
     ) -> Promise[Any]:
