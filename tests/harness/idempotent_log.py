@@ -59,8 +59,12 @@ class IdempotentLog:
         producer = self.producers.setdefault(header.producer_id, _Producer(header.producer_epoch))
         if producer.epoch != header.producer_epoch:
             producer = self.producers[header.producer_id] = _Producer(header.producer_epoch)
-        base_offset = len(self.records)
-        producer.batches.append(_Appended(header.base_sequence, last_sequence, base_offset))
+        producer.batches.append(_Appended(header.base_sequence, last_sequence, len(self.records)))
+        return self.write(batch)
+
+    def write(self, batch: bytes) -> int:
+        """Append a batch without any checks, and return the offset of its first record."""
+        base_offset, records = len(self.records), decode_records(batch)
         self.batches.append((base_offset, len(records), batch))
         self.records += [record._replace(offset=base_offset + record.offset) for record in records]
         return base_offset

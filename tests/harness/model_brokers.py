@@ -105,6 +105,7 @@ class ModelCluster:
     def delete_topic(self, name: str) -> None:
         for partition in [each for each in self.logs if each.topic == name]:
             del self.logs[partition], self.leaders[partition]
+        self._wake()
 
     def move(self, topic: str, partition: int, node: int) -> None:
         self.leaders[TopicPartition(topic, partition)] = node
@@ -131,6 +132,15 @@ class ModelCluster:
             case ApiKey.FETCH:
                 return self._fetch(node, request)
         raise AssertionError(f"the model has no {api.name}")
+
+    def write(self, partition: TopicPartition, batch: bytes) -> None:
+        """Append a batch of another producer."""
+        self.logs[partition].write(batch)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._appended.set()
+        self._appended = asyncio.Event()
 
     async def appended(self) -> None:
         """Wait for the next batch."""
@@ -166,8 +176,7 @@ class ModelCluster:
                 for each in topic.partition_data
             ]
             responses.append(TopicProduceResponse(topic.topic_id, topic.name, partitions))
-        self._appended.set()
-        self._appended = asyncio.Event()
+        self._wake()
         return ProduceResponse(responses, throttle_time_ms=self.throttle_ms)
 
     def _append(self, node: int, partition: TopicPartition, batch: bytes) -> PartitionProduceResponse:

@@ -37,13 +37,19 @@ class Reader:
         self._fetches: dict[int, asyncio.Task[Sequence[FetchedPartition]]] = {}
         """By leader."""
         self._failures = 0
+        self._is_closed = False
 
     async def next(self) -> Sequence[FoundRecord]:
-        while True:
+        """Whoever is cancelled meanwhile has missed nothing: the next call returns the same records."""
+        while not self._is_closed:
             if records := await self._received():
                 return records
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the reader of {self._topic} was closed")
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         for fetch in self._fetches.values():
             fetch.cancel()
         self._brokers.close()
@@ -57,14 +63,21 @@ class Reader:
             await self._recover(error)
             return []
         done, _ = await asyncio.wait(self._fetches.values(), return_when=asyncio.FIRST_COMPLETED)
+        if self._is_closed:
+            return []
+        nodes = [node for node, fetch in self._fetches.items() if fetch in done]
         records: list[FoundRecord] = []
         errors: list[KafkaError] = []
-        for node in [node for node, fetch in self._fetches.items() if fetch in done]:
+        positions = dict(self.positions)
+        for node in nodes:
             try:
-                for fetched in self._fetches.pop(node).result():
-                    await self._read(fetched, records, errors)
+                for fetched in self._fetches[node].result():
+                    records += await self._read(fetched, positions, errors)
             except KafkaError as error:
                 errors.append(error)
+        for node in nodes:
+            del self._fetches[node]
+        self.positions.update(positions)
         if not errors:
             self._failures = 0
         elif records:  # first these: an error that stays comes again
@@ -103,19 +116,21 @@ class Reader:
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
 
-    async def _read(self, fetched: FetchedPartition, records: list[FoundRecord], errors: list[KafkaError]) -> None:
-        """Append the records of one partition, and move its position behind them; or append its error."""
+    async def _read(
+        self, fetched: FetchedPartition, positions: dict[int, int], errors: list[KafkaError]
+    ) -> list[FoundRecord]:
+        """Return the records of one partition, and move its position behind them; or append its error."""
         index = fetched.partition.partition
-        if fetched.position != self.positions[index]:
-            return  # another leader has answered before
+        if fetched.position != positions[index]:
+            return []  # another leader has answered before
         if fetched.error:
             errors.append(KafkaError(fetched.error, f"{fetched.partition}: {fetched.error.name}"))
-        elif len(fetched.records) > LOOP_BYTES_MAX:
-            found, self.positions[index] = await asyncio.to_thread(_decoded, fetched)
-            records += found
+            return []
+        if len(fetched.records) > LOOP_BYTES_MAX:
+            records, positions[index] = await asyncio.to_thread(_decoded, fetched)
         else:
-            found, self.positions[index] = _decoded(fetched)
-            records += found
+            records, positions[index] = _decoded(fetched)
+        return records
 
 
 def _decoded(fetched: FetchedPartition) -> tuple[list[FoundRecord], int]:
