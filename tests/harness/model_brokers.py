@@ -86,6 +86,8 @@ class ModelCluster:
         self.producer_id_errors: deque[ErrorCode] = deque()
         self.choose_fault: Callable[[ApiKey], Fault] = lambda api: self.faults.popleft() if self.faults else Fault.NONE
         self.throttle_ms = 0
+        self.fetch_bytes_max = 1 << 20
+        """Of a response: partitions that come later in the request get nothing if it is full."""
         self.requests: list[tuple[int, ApiKey]] = []
         """Those that arrived, and where."""
         self.batches: list[tuple[TopicPartition, bytes]] = []
@@ -197,15 +199,17 @@ class ModelCluster:
 
     def _fetch(self, node: int, request: FetchRequest) -> FetchResponse | None:
         responses = []
-        has_something = False
+        has_something, left = False, self.fetch_bytes_max
         for topic in request.topics:
-            name = topic.topic
             partitions = []
             for each in topic.partitions:
-                data = self._fetched(node, TopicPartition(name, each.partition), each.fetch_offset)
+                data = self._fetched(node, TopicPartition(topic.topic, each.partition), each.fetch_offset)
                 has_something |= bool(data.error_code or data.records)
+                if left <= 0:
+                    data.records = None
+                left -= len(data.records or b"")
                 partitions.append(data)
-            responses.append(FetchableTopicResponse(topic.topic_id, name, partitions))
+            responses.append(FetchableTopicResponse(topic.topic_id, topic.topic, partitions))
         return FetchResponse(responses=responses) if has_something else None
 
     def _fetched(self, node: int, partition: TopicPartition, offset: int) -> PartitionData:

@@ -77,7 +77,7 @@ class Reader:
                 errors.append(error)
         for node in nodes:
             del self._fetches[node]
-        self.positions.update(positions)
+        self._advance(positions)
         if not errors:
             self._failures = 0
         elif records:  # first these: an error that stays comes again
@@ -85,6 +85,13 @@ class Reader:
         else:
             await self._recover(next((each for each in errors if each.code not in RETRIABLE), errors[0]))
         return records
+
+    def _advance(self, positions: Mapping[int, int]) -> None:
+        """Whoever had records is asked for last: brokers fill a response in the order of the request."""
+        for partition, position in positions.items():
+            if position != self.positions[partition]:
+                del self.positions[partition]
+                self.positions[partition] = position
 
     async def _recover(self, error: KafkaError) -> None:
         """Wait before it is tried again, with the leaders of then. Raise an error that stays."""

@@ -154,6 +154,23 @@ def test_a_partition_without_a_leader_does_not_hold_up_the_others() -> None:
     in_library(test)
 
 
+def test_partitions_that_grow_all_the_time_do_not_hold_up_the_others() -> None:
+    async def test(library: Library) -> None:
+        for partition in range(9):
+            library.write(partition)
+            library.cluster.move("a", partition, 1)
+        library.cluster.fetch_bytes_max = 1
+        reader = library.read()
+        seen = set()
+        for _ in range(9):
+            for partition in (0, 1, 2):
+                library.write(partition)
+            seen |= {each.partition for each in await reader.next()}
+        assert seen == set(range(9))
+
+    in_library(test, partitions=9)
+
+
 def test_the_topic_is_deleted() -> None:
     async def test(library: Library) -> None:
         reader = library.read()
