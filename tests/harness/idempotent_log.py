@@ -35,6 +35,8 @@ class _Producer:
 class IdempotentLog:
     records: list[Record] = field(default_factory=list)
     """Their index is their offset."""
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """Base offset, number of records, and the batch as it was sent."""
     batch_bytes_max: int = 1 << 20
     producers: dict[int, _Producer] = field(default_factory=dict)
 
@@ -57,10 +59,23 @@ class IdempotentLog:
         producer = self.producers.setdefault(header.producer_id, _Producer(header.producer_epoch))
         if producer.epoch != header.producer_epoch:
             producer = self.producers[header.producer_id] = _Producer(header.producer_epoch)
-        base_offset = len(self.records)
-        producer.batches.append(_Appended(header.base_sequence, last_sequence, base_offset))
+        producer.batches.append(_Appended(header.base_sequence, last_sequence, len(self.records)))
+        return self.write(batch)
+
+    def write(self, batch: bytes) -> int:
+        """Append a batch without any checks, and return the offset of its first record."""
+        base_offset, records = len(self.records), decode_records(batch)
+        self.batches.append((base_offset, len(records), batch))
         self.records += [record._replace(offset=base_offset + record.offset) for record in records]
         return base_offset
+
+    def batches_from(self, offset: int, bytes_max: int = 1_000) -> bytearray:
+        """Return the batches from the one with this offset on, as a leader returns them."""
+        data = bytearray()
+        for base_offset, count, batch in self.batches:
+            if base_offset + count > offset and (not data or len(data) + len(batch) <= bytes_max):
+                data += base_offset.to_bytes(8, "big") + batch[8:]
+        return data
 
     def forget_producers(self) -> None:
         """As after `producer.id.expiration.ms`."""

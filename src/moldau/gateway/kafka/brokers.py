@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -13,7 +12,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.base.promise import Promise, resolved
 from moldau.client.cluster import Topic
-from moldau.client.peer_connections import PeerConnection, PeerConnections
+from moldau.client.peer_connections import PeerConnection, PeerConnections, TlsContext
 from moldau.client.requests.metadata import metadata_request
 from moldau.security.sasl.client import ClientLogin
 from moldau.wire.apis import ApiKey
@@ -31,7 +30,8 @@ class Reach(NamedTuple):
     """How to connect to the cluster."""
 
     bootstrap: tuple[tuple[str, int], ...]
-    tls: Callable[[], ssl.SSLContext] | None = None
+    tls: TlsContext | None = None
+    peers: Callable[[asyncio.AbstractEventLoop, TlsContext | None], PeerConnections] = PeerConnections
 
 
 class _Learnt(NamedTuple):
@@ -43,7 +43,7 @@ class Brokers:
     def __init__(self, reach: Reach, login: ClientLogin | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._reach, self._login = reach, login
-        self._connections = PeerConnections(self._loop, reach.tls)
+        self._connections = reach.peers(self._loop, reach.tls)
         self.asked_at = self._loop.time()
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, _Learnt] = {}
@@ -59,11 +59,10 @@ class Brokers:
     def rest(self) -> None:
         """Close the connections; later requests open new ones."""
         self._connections.close_all()
-        self._connections = PeerConnections(self._loop, self._reach.tls)
+        self._connections = self._reach.peers(self._loop, self._reach.tls)
 
     def close(self) -> None:
-        for learning in self._learning.values():
-            learning.cancel()
+        """Close the connections for good. Whoever waits for an answer is told that there is none."""
         self._connections.close_all()
 
     async def greet(self) -> None:

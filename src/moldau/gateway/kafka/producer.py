@@ -52,6 +52,7 @@ class Producer:
         """Where records without a key go, by topic."""
         self._turns = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def append(self, topic: str, records: Sequence[NewRecord]) -> Appended:
         found = await self._brokers.topic(topic)
@@ -79,18 +80,22 @@ class Producer:
         return any(queue.batch or queue.waiting for queue in self._queues.values())
 
     def close(self) -> None:
+        """Answer everybody who waits, and append no more."""
+        self._is_closed = True
         if self._flush is not None:
             self._flush.cancel()
         for task in self._tasks:
             task.cancel()
-        closed = KafkaError(ErrorCode.NETWORK_EXCEPTION, "the gateway stops")
         for queue in self._queues.values():
-            queue.fail(closed)
+            queue.fail(_closed())
 
     async def _outcomes(self, count: int, size: int, put: Callable[[Call], None]) -> Appended:
         if not count:
             return []
         await self._room.take(size)
+        if self._is_closed:
+            self._room.give_back(size)
+            raise _closed()
         ended: asyncio.Future[None] = self._loop.create_future()
 
         def on_end() -> None:
@@ -170,6 +175,8 @@ class Producer:
         answer.then(partial(self._on_answer, queues, produce))
 
     def _on_answer(self, queues: Mapping[TopicPartition, PartitionQueue], produce: Produce, response: Any) -> None:
+        if self._is_closed:
+            return  # what became of these was said
         now = self._loop.time()
         try:
             if isinstance(response, KafkaError):
@@ -221,10 +228,19 @@ class Producer:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         response = await self._brokers.ask_any(ApiKey.INIT_PRODUCER_ID, request)
         if response.error_code:
-            raise KafkaError(ErrorCode(response.error_code), "no right to write to any topic, or no producer id")
+            raise _no_producer_id(ErrorCode(response.error_code))
         return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _no_producer_id(code: ErrorCode) -> KafkaError:
+    is_refused = code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return KafkaError(code, "no right to write to any topic" if is_refused else f"no producer id: {code.name}")
+
+
+def _closed() -> KafkaError:
+    return KafkaError(ErrorCode.NETWORK_EXCEPTION, "the gateway stops")

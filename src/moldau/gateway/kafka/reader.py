@@ -37,42 +37,61 @@ class Reader:
         self._fetches: dict[int, asyncio.Task[Sequence[FetchedPartition]]] = {}
         """By leader."""
         self._failures = 0
-        self._found: list[FoundRecord] = []
-        """Records before the positions that `next` has not returned yet."""
+        self._is_closed = False
 
     async def next(self) -> Sequence[FoundRecord]:
-        while not self._found:
-            await self._receive()
-        found, self._found = self._found, []
-        return found
+        """Whoever is cancelled meanwhile has missed nothing: the next call returns the same records."""
+        while not self._is_closed:
+            if records := await self._received():
+                return records
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the reader of {self._topic} was closed")
 
     def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
         for fetch in self._fetches.values():
             fetch.cancel()
         self._brokers.close()
         self._on_close(self)
 
-    async def _receive(self) -> None:
-        """Find the records of the next responses; none if they had none, or to wait was necessary first."""
+    async def _received(self) -> list[FoundRecord]:
+        """Return the records of the next responses; none if they had none, or to wait was necessary first."""
         try:
             await self._ask_leaders()
         except KafkaError as error:
             await self._recover(error)
-            return
+            return []
         done, _ = await asyncio.wait(self._fetches.values(), return_when=asyncio.FIRST_COMPLETED)
+        if self._is_closed:
+            return []
+        nodes = [node for node, fetch in self._fetches.items() if fetch in done]
+        records: list[FoundRecord] = []
         errors: list[KafkaError] = []
-        for node in [node for node, fetch in self._fetches.items() if fetch in done]:
+        positions = dict(self.positions)
+        for node in nodes:
             try:
-                for fetched in self._fetches.pop(node).result():
-                    await self._read(fetched, errors)
+                for fetched in self._fetches[node].result():
+                    records += await self._read(fetched, positions, errors)
             except KafkaError as error:
                 errors.append(error)
+        for node in nodes:
+            del self._fetches[node]
+        self._advance(positions)
         if not errors:
             self._failures = 0
-        elif self._found:  # first these: an error that stays comes again
+        elif records:  # first these: an error that stays comes again
             self._brokers.forget(self._topic)
         else:
             await self._recover(next((each for each in errors if each.code not in RETRIABLE), errors[0]))
+        return records
+
+    def _advance(self, positions: Mapping[int, int]) -> None:
+        """Whoever had records is asked for last: brokers fill a response in the order of the request."""
+        for partition, position in positions.items():
+            if position != self.positions[partition]:
+                del self.positions[partition]
+                self.positions[partition] = position
 
     async def _recover(self, error: KafkaError) -> None:
         """Wait before it is tried again, with the leaders of then. Raise an error that stays."""
@@ -104,19 +123,21 @@ class Reader:
         except MalformedData as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
 
-    async def _read(self, fetched: FetchedPartition, errors: list[KafkaError]) -> None:
-        """Find the records of one partition, and move its position behind them; or append its error."""
+    async def _read(
+        self, fetched: FetchedPartition, positions: dict[int, int], errors: list[KafkaError]
+    ) -> list[FoundRecord]:
+        """Return the records of one partition, and move its position behind them; or append its error."""
         index = fetched.partition.partition
-        if fetched.position != self.positions[index]:
-            return  # another leader has answered before
+        if fetched.position != positions[index]:
+            return []  # another leader has answered before
         if fetched.error:
             errors.append(KafkaError(fetched.error, f"{fetched.partition}: {fetched.error.name}"))
-        elif len(fetched.records) > LOOP_BYTES_MAX:
-            found, self.positions[index] = await asyncio.to_thread(_decoded, fetched)
-            self._found += found
+            return []
+        if len(fetched.records) > LOOP_BYTES_MAX:
+            records, positions[index] = await asyncio.to_thread(_decoded, fetched)
         else:
-            found, self.positions[index] = _decoded(fetched)
-            self._found += found
+            records, positions[index] = _decoded(fetched)
+        return records
 
 
 def _decoded(fetched: FetchedPartition) -> tuple[list[FoundRecord], int]:

@@ -136,7 +136,7 @@ def test_room_is_given_back_in_the_turn_in_which_the_next_is_cancelled(is_cancel
     run_virtual(main)
 
 
-@pytest.mark.parametrize("seed", range(deep(20)))
+@pytest.mark.parametrize("seed", range(deep(20, quick=10)))
 def test_no_byte_is_lost_whoever_comes_and_goes(seed: int) -> None:
     rng = Random(seed)
 
