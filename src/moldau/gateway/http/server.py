@@ -39,7 +39,7 @@ class HttpServer:
         self.counters = HttpCounters()
         visitors = Visitors(accounts, options.hosts, options.origins)
         repeats = Repeats(asyncio.get_running_loop().time)
-        intake = Intake(visitors, limits, repeats, self.counters)
+        self._intake = intake = Intake(visitors, limits, repeats, self.counters)
         settings = ServerSettings(
             limits.connections,
             STOP_SECONDS,
@@ -57,6 +57,11 @@ class HttpServer:
     @property
     def connections(self) -> int:
         return len(self._server.server_state.connections)
+
+    @property
+    def bytes_receiving(self) -> int:
+        """Of bodies that are not whole."""
+        return self._intake.receiving
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve until `stop`."""
