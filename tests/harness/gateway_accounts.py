@@ -204,7 +204,10 @@ class MemoryAccount:
             if found.record_refusals:
                 outcome.append(found.record_refusals.popleft())
             else:
-                outcome.append(found.append(record, cluster.now_ms))
+                try:
+                    outcome.append(found.append(record, cluster.now_ms))
+                except KafkaError as no_such_partition:  # the outcome of this record alone
+                    outcome.append(no_such_partition)
         found.wake()
         return outcome
 

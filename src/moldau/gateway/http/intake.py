@@ -49,8 +49,8 @@ class HttpCounters:
 
 class Intake:
     def __init__(self, visitors: Visitors, limits: HttpLimits, repeats: Repeats, counters: HttpCounters) -> None:
-        self._visitors, self._limits, self._repeats, self.counters = visitors, limits, repeats, counters
-        self._receiving = 0
+        self._visitors, self.limits, self._repeats, self.counters = visitors, limits, repeats, counters
+        self.receiving = 0
         """Bytes of the bodies that are being received."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, topic: str) -> None:
@@ -98,42 +98,49 @@ class Intake:
     async def body(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
         """Return the whole body. ApiError if it is too large, or comes too slowly."""
         declared = headers.get(b"content-length", b"0")
-        if len(declared) > 18 or not declared.isdigit() or int(declared) > self._limits.body_bytes:
+        if len(declared) > 18 or not declared.isdigit() or int(declared) > self.limits.body_bytes:
             raise self._too_large()
         message = await receive()
         if message["type"] == "http.request" and not message.get("more_body"):
             whole: bytes = message.get("body", b"")
-            if len(whole) > self._limits.body_bytes:
+            if len(whole) > self.limits.body_bytes:
                 raise self._too_large()
             return whole
-        size = int(declared) or self._limits.body_bytes
-        if self._receiving + size > self._limits.bodies_bytes:
-            raise ApiError(503, BUSY, "too many large bodies are being received; try again in a moment")
-        self._receiving += size
+        size = int(declared) or self.limits.body_bytes
+        self.take(size)
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
+            async with asyncio.timeout(self.limits.body_seconds):
                 return await self._rest(receive, bytearray(message.get("body", b"")), message["type"])
         except TimeoutError:
-            raise ApiError(408, TOO_SLOW, f"the body took more than {self._limits.body_seconds:g} s") from None
+            raise ApiError(408, TOO_SLOW, f"the body took more than {self.limits.body_seconds:g} s") from None
         finally:
-            self._receiving -= size
+            self.give_back(size)
+
+    def take(self, size: int) -> None:
+        """Make room for a body that is being received. ApiError if there is none; else call `give_back` at its end."""
+        if self.receiving + size > self.limits.bodies_bytes:
+            raise ApiError(503, BUSY, "too many large bodies are being received; try again in a moment")
+        self.receiving += size
+
+    def give_back(self, size: int) -> None:
+        self.receiving -= size
 
     async def _rest(self, receive: Receive, data: bytearray, kind: str) -> bytes:
         has_more = True
         while has_more:
             if kind != "http.request":
                 raise ApiError(400, "BROKEN_OFF", "the body ended early")  # nobody reads this: the client is gone
-            if len(data) > self._limits.body_bytes:
+            if len(data) > self.limits.body_bytes:
                 raise self._too_large()
             message = await receive()
             kind, has_more = message["type"], message.get("more_body", False)
             data += message.get("body", b"")
-        if kind != "http.request" or len(data) > self._limits.body_bytes:
+        if kind != "http.request" or len(data) > self.limits.body_bytes:
             raise self._too_large()
         return bytes(data)
 
     def _too_large(self) -> ApiError:
-        return ApiError(413, TOO_LARGE, f"a body has at most {self._limits.body_bytes} bytes")
+        return ApiError(413, TOO_LARGE, f"a body has at most {self.limits.body_bytes} bytes")
 
 
 def _read(content_type: str, body: bytes, options: Options) -> tuple[list[bytes], list[NewRecord] | None]:

@@ -41,7 +41,7 @@ class HttpServer:
         self.counters = HttpCounters()
         visitors = Visitors(accounts, options.hosts, options.origins)
         repeats = Repeats(asyncio.get_running_loop().time)
-        intake = Intake(visitors, limits, repeats, self.counters)
+        self._intake = intake = Intake(visitors, limits, repeats, self.counters)
         self.outflow = Outflow(visitors, limits)
         settings = ServerSettings(
             limits.connections,
@@ -62,6 +62,11 @@ class HttpServer:
     @property
     def connections(self) -> int:
         return len(self._server.server_state.connections)
+
+    @property
+    def bytes_receiving(self) -> int:
+        """Of bodies that are not whole."""
+        return self._intake.receiving
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve until `stop`."""

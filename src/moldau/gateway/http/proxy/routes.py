@@ -11,8 +11,10 @@ from starlette.types import Receive, Scope, Send
 
 from moldau.gateway.http.intake import Intake
 from moldau.gateway.http.proxy import records, topics
+from moldau.gateway.http.proxy.clusters import Clusters
 from moldau.gateway.http.proxy.failures import ProxyError, proxy_error
 from moldau.gateway.http.proxy.requests import JSON, V2, Answer, Request, json_answer, unquoted
+from moldau.gateway.http.proxy.streamed_records import Streams
 from moldau.gateway.http.visitors import Visitors, headers_of
 
 Call = Callable[[Request], Awaitable[Answer | None]]
@@ -36,6 +38,7 @@ def route(path: str, **calls: Call) -> Route:
 class RestProxy:
     def __init__(self, visitors: Visitors, intake: Intake) -> None:
         self._visitors, self._intake = visitors, intake
+        streams = Streams(Clusters())
         self._routes = [
             route("/topics", GET=topics.names),
             route("/topics/{}", GET=topics.topic, POST=records.append),
@@ -43,6 +46,7 @@ class RestProxy:
             route("/topics/{}/partitions/{}", GET=topics.partition, POST=records.append_to_partition),
             route("/topics/{}/partitions/{}/offsets", GET=topics.offsets),
             route("/brokers", GET=topics.brokers),
+            route("/v3/clusters/{}/topics/{}/records", POST=streams.append),
         ]
 
     def serves(self, scope: Scope) -> bool:

@@ -16,19 +16,27 @@ from moldau.base.errors import ErrorCode
 Records = list[tuple[bytes | None, bytes | None, int]]
 
 
-@pytest.fixture
-def cluster() -> MemoryCluster:
-    return MemoryCluster(telemetry=2, logs=1)
+@pytest.fixture(scope="module")
+def shared() -> MemoryCluster:
+    return MemoryCluster()
 
 
-@pytest.fixture
-def gateway(cluster: MemoryCluster) -> Iterator[RunningGateway]:
-    with http_gateway(lambda: MemoryAccounts(cluster, "nobody")) as running:
+@pytest.fixture(scope="module")
+def gateway(shared: MemoryCluster) -> Iterator[RunningGateway]:
+    with http_gateway(lambda: MemoryAccounts(shared, "nobody")) as running:
         yield running
 
 
 @pytest.fixture
-def client(gateway: RunningGateway) -> Iterator[RestClient]:
+def cluster(shared: MemoryCluster) -> MemoryCluster:
+    """The cluster with new topics."""
+    shared.create_topic("telemetry", 2)
+    shared.create_topic("logs")
+    return shared
+
+
+@pytest.fixture
+def client(gateway: RunningGateway, cluster: MemoryCluster) -> Iterator[RestClient]:
     with RestClient(gateway.port) as client:
         yield client
 
