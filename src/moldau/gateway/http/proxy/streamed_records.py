@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.gateway.http.bodies import timestamp_ms
 from moldau.gateway.http.intake import LOOP_BYTES_MAX, Intake, off_the_loop
 from moldau.gateway.http.proxy.clusters import Clusters
 from moldau.gateway.http.proxy.failures import (
@@ -29,6 +28,7 @@ from moldau.gateway.http.proxy.failures import (
 from moldau.gateway.http.proxy.json_objects import JsonObjects
 from moldau.gateway.http.proxy.records import NULL, as_sent
 from moldau.gateway.http.proxy.requests import JSON, Request, parsed
+from moldau.gateway.http.query import timestamp_ms
 from moldau.gateway.ports import NewRecord, Place
 from moldau.web.failures import ApiError
 
