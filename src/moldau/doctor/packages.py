@@ -29,7 +29,7 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
 PURPOSES: Final = {
     "tls": "`moldau start --secure` or PKCS12 files (TLS with PEM files needs nothing)",
     "oauth": "OAUTHBEARER on a broker (clients need nothing)",
-    "gateway": "`moldau gateway`: devices over HTTP",
+    "gateway": "`moldau gateway`: devices over HTTP and MQTT",
 }
 """What an extra is for, where its name does not say it."""
 OPTIONAL: Final = {
