@@ -40,6 +40,7 @@ class HttpServer:
         visitors = Visitors(accounts, options.hosts, options.origins)
         repeats = Repeats(asyncio.get_running_loop().time)
         self._intake = intake = Intake(visitors, limits, repeats, self.counters)
+        self._proxy = RestProxy(visitors, intake)
         settings = ServerSettings(
             limits.connections,
             STOP_SECONDS,
@@ -52,7 +53,7 @@ class HttpServer:
             head_seconds_max=limits.head_seconds,
             slow_seconds_max=limits.slow_seconds,
         )
-        self._server = Server(Application(intake, RestProxy(visitors, intake), []), settings, lambda: None, on_start)
+        self._server = Server(Application(intake, self._proxy, []), settings, self._proxy.end_soon, on_start)
 
     @property
     def connections(self) -> int:
@@ -63,9 +64,17 @@ class HttpServer:
         """Of bodies that are not whole."""
         return self._intake.receiving
 
+    @property
+    def consumers(self) -> int:
+        """That clients have made."""
+        return self._proxy.consumers
+
     async def serve(self, listener: socket.socket) -> None:
         """Serve until `stop`."""
-        await self._server.serve_beside([listener])
+        try:
+            await self._server.serve_beside([listener])
+        finally:
+            await self._proxy.close()
 
     def stop(self) -> None:
         self._server.stop()

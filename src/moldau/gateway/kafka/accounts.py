@@ -4,12 +4,11 @@ password of its own accord, and forgets those of users who are quiet."""
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -18,6 +17,7 @@ from moldau.client.cluster import addresses_of
 from moldau.client.properties import security
 from moldau.gateway.kafka.account import KafkaAccount
 from moldau.gateway.kafka.brokers import Brokers, Reach
+from moldau.gateway.kafka.client_settings import claims, client_settings
 from moldau.gateway.kafka.device_tokens import DeviceToken, DeviceTokens
 from moldau.gateway.kafka.room import Room
 from moldau.gateway.ports import Certificate, Credentials, Password, Token
@@ -54,6 +54,7 @@ class KafkaAccounts:
         """`properties` are those of a Kafka client: how the cluster is reached, and the user of the gateway itself,
         which those without credentials are if `anonymous`. Raise UnusableProperty or ValueError if they are wrong."""
         self._loop = asyncio.get_running_loop()
+        self._bootstrap, self._properties = bootstrap, properties
         self._security: Security = security(properties)
         tls, login = self._security.tls, self._security.login
         self._reach = Reach(tuple(addresses_of(bootstrap)), None if tls is None else lambda: tls)
@@ -141,7 +142,8 @@ class KafkaAccounts:
         return ClientLogin(mechanism, user, password)
 
     def _account(self, user: str, login: ClientLogin | None) -> KafkaAccount:
-        return KafkaAccount(user, Brokers(self._reach, login), Room(ACCOUNT_BYTES, self._room))
+        settings = partial(client_settings, self._bootstrap, self._properties, login)
+        return KafkaAccount(user, Brokers(self._reach, login), Room(ACCOUNT_BYTES, self._room), settings)
 
     def _remember_refusal(self, credentials: Credentials, error: KafkaError) -> None:
         known = self._known.pop(credentials, None)
@@ -180,12 +182,7 @@ def _of_token(credentials: Token) -> tuple[str, ClientLogin]:
 
 def _subject_of(token: str) -> str:
     """Return whose token it says it is: a broker verifies it before anything is done with it."""
-    try:
-        payload = token.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        subject = claims.get("sub")
-    except (ValueError, IndexError, AttributeError, RecursionError):
-        return "the bearer of a token"
+    subject = claims(token).get("sub")
     return subject if isinstance(subject, str) and subject else "the bearer of a token"
 
 
