@@ -248,6 +248,10 @@ class MemoryAccount:
         await self.log_in()
         return memory_metadata.answer(self._cluster, request)
 
+    def client_settings(self) -> Mapping[str, Any]:
+        """Nobody answers there."""
+        return {"bootstrap.servers": "localhost:1"}
+
     def _topic(self, name: str, operation: str) -> MemoryTopic:
         if not self._cluster.may(self._user, operation, name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -14,6 +14,7 @@ from typing import Any
 from harness.patience import PATIENCE_S
 from moldau.gateway.http.limits import HttpLimits
 from moldau.gateway.http.server import HttpOptions, HttpServer
+from moldau.gateway.kafka.accounts import KafkaAccounts
 from moldau.gateway.ports import Accounts
 from moldau.platforms.event_loop import new_loop
 from moldau.web.server import bind
@@ -62,9 +63,12 @@ def http_gateway(
 
     async def serve() -> None:
         with bind("localhost", 0) as listener:
-            server = HttpServer(accounts(), options, limits, ready.set)
+            cluster = accounts()
+            server = HttpServer(cluster, options, limits, ready.set)
             running.append(RunningGateway(listener.getsockname()[1], server, asyncio.get_running_loop()))
             await server.serve(listener)
+            if isinstance(cluster, KafkaAccounts):
+                await cluster.close()
 
     def run() -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:

@@ -140,6 +140,10 @@ class Account(Protocol):
         if there is none."""
         ...
 
+    def client_settings(self) -> Mapping[str, Any]:
+        """Return the settings with which librdkafka connects as this user. KafkaError if it cannot."""
+        ...
+
 
 class Accounts(Protocol):
     """The users of the cluster."""

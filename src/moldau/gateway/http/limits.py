@@ -25,5 +25,10 @@ class HttpLimits:
     """A larger body is answered with 413."""
     bodies_bytes: int = 256 << 20
     """Of all bodies that are being received: beyond it a request is answered with 503."""
+    consumers: int = 1_000
+    """That clients of the REST proxy have made, each with threads of its own; one more is answered with 429."""
+    consumers_of_user: int = 100
+    consumer_idle_s: float = 300.0
+    """A consumer without a request ends."""
     streams: int = 5_000
     """Event streams and web sockets; one more is answered with 429."""

@@ -43,6 +43,7 @@ class HttpServer:
         repeats = Repeats(asyncio.get_running_loop().time)
         self._intake = intake = Intake(visitors, limits, repeats, self.counters)
         self.outflow = Outflow(visitors, limits)
+        self._proxy = RestProxy(visitors, intake)
         settings = ServerSettings(
             limits.connections,
             STOP_SECONDS,
@@ -56,8 +57,9 @@ class HttpServer:
             slow_seconds_max=limits.slow_seconds,
             serves_sockets=True,
         )
-        application = Application(intake, visitors, RestProxy(visitors, intake), [page.route(), *self.outflow.routes()])
-        self._server = Server(application, settings, self.outflow.stop, on_start)
+        routes = [page.route(), *self.outflow.routes()]
+        application = Application(intake, visitors, self._proxy, routes)
+        self._server = Server(application, settings, self._end_streams, on_start)
 
     @property
     def connections(self) -> int:
@@ -68,9 +70,21 @@ class HttpServer:
         """Of bodies that are not whole."""
         return self._intake.receiving
 
+    @property
+    def consumers(self) -> int:
+        """That clients have made."""
+        return self._proxy.consumers
+
     async def serve(self, listener: socket.socket) -> None:
         """Serve until `stop`."""
-        await self._server.serve_beside([listener])
+        try:
+            await self._server.serve_beside([listener])
+        finally:
+            await self._proxy.close()
 
     def stop(self) -> None:
         self._server.stop()
+
+    def _end_streams(self) -> None:
+        self.outflow.stop()
+        self._proxy.end_soon()

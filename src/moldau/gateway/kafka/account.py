@@ -34,8 +34,11 @@ T = TypeVar("T")
 
 
 class KafkaAccount:
-    def __init__(self, user: str, brokers: Brokers, room: Room) -> None:
+    def __init__(
+        self, user: str, brokers: Brokers, room: Room, client_settings: Callable[[], Mapping[str, Any]]
+    ) -> None:
         self.user = user
+        self.client_settings = client_settings
         self._brokers = brokers
         self._producer = Producer(brokers, room)
         self._group_offsets = GroupOffsets(brokers)

@@ -4,12 +4,11 @@ password of its own accord, and forgets those of users who are quiet."""
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import logging
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -18,6 +17,7 @@ from moldau.client.cluster import addresses_of
 from moldau.client.properties import security
 from moldau.gateway.kafka.account import KafkaAccount
 from moldau.gateway.kafka.brokers import Brokers, Reach
+from moldau.gateway.kafka.client_settings import claims, client_settings
 from moldau.gateway.kafka.device_tokens import RULES, DeviceToken, DeviceTokens
 from moldau.gateway.kafka.own_cluster import create_compacted
 from moldau.gateway.kafka.room import Room
@@ -148,7 +148,8 @@ class KafkaAccounts:
         return ClientLogin(mechanism, user, password)
 
     def _account(self, user: str, login: ClientLogin | None) -> KafkaAccount:
-        return KafkaAccount(user, Brokers(self._reach, login), Room(ACCOUNT_BYTES, self._room))
+        settings = partial(client_settings, self._bootstrap, self._properties, login)
+        return KafkaAccount(user, Brokers(self._reach, login), Room(ACCOUNT_BYTES, self._room), settings)
 
     def _remember_refusal(self, credentials: Credentials, error: KafkaError) -> None:
         known = self._known.pop(credentials, None)
@@ -187,12 +188,7 @@ def _of_token(credentials: Token) -> tuple[str, ClientLogin]:
 
 def _subject_of(token: str) -> str:
     """Return whose token it says it is: a broker verifies it before anything is done with it."""
-    try:
-        payload = token.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        subject = claims.get("sub")
-    except (ValueError, IndexError, AttributeError, RecursionError):
-        return "the bearer of a token"
+    subject = claims(token).get("sub")
     return subject if isinstance(subject, str) and subject else "the bearer of a token"
 
 

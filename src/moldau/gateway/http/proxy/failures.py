@@ -70,6 +70,10 @@ def partition_not_found(partition: object) -> ProxyError:
     return ProxyError(404, PARTITION_NOT_FOUND, f"Partition not found: there is no partition {str(partition)[:20]}")
 
 
+def instance_not_found() -> ProxyError:
+    return ProxyError(404, INSTANCE_NOT_FOUND, "Consumer instance not found.")
+
+
 def unprocessable(message: str, code: int = 422) -> ProxyError:
     return ProxyError(422, code, message)
 

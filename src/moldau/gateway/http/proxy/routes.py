@@ -12,6 +12,8 @@ from starlette.types import Receive, Scope, Send
 from moldau.gateway.http.intake import Intake
 from moldau.gateway.http.proxy import records, topics
 from moldau.gateway.http.proxy.clusters import Clusters
+from moldau.gateway.http.proxy.consumer_calls import ConsumerCalls
+from moldau.gateway.http.proxy.consumers import Consumers
 from moldau.gateway.http.proxy.failures import ProxyError, proxy_error
 from moldau.gateway.http.proxy.requests import JSON, V2, Answer, Request, json_answer, unquoted
 from moldau.gateway.http.proxy.streamed_records import Streams
@@ -39,6 +41,8 @@ class RestProxy:
     def __init__(self, visitors: Visitors, intake: Intake) -> None:
         self._visitors, self._intake = visitors, intake
         streams = Streams(Clusters())
+        self._consumers = Consumers(intake.limits)
+        calls = ConsumerCalls(self._consumers)
         self._routes = [
             route("/topics", GET=topics.names),
             route("/topics/{}", GET=topics.topic, POST=records.append),
@@ -46,8 +50,33 @@ class RestProxy:
             route("/topics/{}/partitions/{}", GET=topics.partition, POST=records.append_to_partition),
             route("/topics/{}/partitions/{}/offsets", GET=topics.offsets),
             route("/brokers", GET=topics.brokers),
+            route("/consumers/{}", POST=calls.create),
+            route("/consumers/{}/instances/{}", DELETE=calls.delete),
+            route(
+                "/consumers/{}/instances/{}/subscription",
+                GET=calls.subscription,
+                POST=calls.subscribe,
+                DELETE=calls.unsubscribe,
+            ),
+            route("/consumers/{}/instances/{}/assignments", GET=calls.assignment, POST=calls.assign),
+            route("/consumers/{}/instances/{}/records", GET=calls.records),
+            route("/consumers/{}/instances/{}/positions", POST=calls.seek),
+            route("/consumers/{}/instances/{}/positions/beginning", POST=calls.seek_to_beginning),
+            route("/consumers/{}/instances/{}/positions/end", POST=calls.seek_to_end),
+            route("/consumers/{}/instances/{}/offsets", GET=calls.committed, POST=calls.commit),
             route("/v3/clusters/{}/topics/{}/records", POST=streams.append),
         ]
+
+    @property
+    def consumers(self) -> int:
+        return self._consumers.count
+
+    def end_soon(self) -> None:
+        """What waits for records is answered."""
+        self._consumers.end_soon()
+
+    async def close(self) -> None:
+        await self._consumers.close()
 
     def serves(self, scope: Scope) -> bool:
         """Whether a request is one of the proxy's, not of the gateway's own."""
