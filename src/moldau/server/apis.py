@@ -63,6 +63,11 @@ def requirements() -> Mapping[ApiKey, tuple[Needs, ...]]:
 def create_handlers(types: Iterable[type[Handler]], parts: BrokerParts | ControllerParts) -> list[Handler]:
     """Create handlers, each with the parts that its `__init__` names. One with a default may be missing."""
     return [
-        handler(**{name: getattr(parts, name) for name in signature(handler).parameters if hasattr(parts, name)})
+        handler(**{name: getattr(parts, name) for name in _parameters(handler) if hasattr(parts, name)})
         for handler in types
     ]
+
+
+@cache
+def _parameters(handler: type[Handler]) -> tuple[str, ...]:
+    return tuple(signature(handler).parameters)
