@@ -30,6 +30,7 @@ sys.path.insert(0, str(HERE))
 
 from fuzz_checks import LogLines, Target, run_case  # noqa: E402
 from fuzz_http import HttpRecords  # noqa: E402
+from fuzz_http_out import RecordsOut, RestCalls  # noqa: E402
 from fuzz_mqtt import MqttPackets  # noqa: E402
 from fuzz_requests import Produced, Requests  # noqa: E402
 from fuzz_sasl import Exchanges, HostileServer  # noqa: E402
@@ -51,6 +52,8 @@ TARGETS: dict[str, tuple[Callable[[], Target], int]] = {
     "properties": (Properties, 40),
     "settings": (Settings, 5),
     "http": (HttpRecords, 50),
+    "records out": (RecordsOut, 25),
+    "rest proxy": (RestCalls, 25),
     "mqtt": (MqttPackets, 50),
 }
 """How each target is made, and how many of a thousand cases it gets."""

@@ -32,7 +32,7 @@ AUTHORIZATIONS = (
     b"Digest a=1",
 )
 ELEMENTS = (b'{"id": 1}', b'{"id":"a\\u00e9","x":[1,2.50,null]}', b"[]", b'"text"', b"-1.5e3", b"true", b'{"id":null}')
-STATUSES = (400, 401, 413)
+STATUSES = (400, 401, 413, 414)
 
 
 class Sent(NamedTuple):
@@ -69,15 +69,15 @@ class HttpRecords(Stateless):
         return len(made.query) + len(made.body) + len(made.authorization or b"") + len(made.path)
 
     def run(self, made: Sent) -> None:
-        options = _or_refused(lambda: options_of(made.query, [(b"kafka-header-h", made.header)])) or Options()
-        _or_refused(lambda: credentials_of(made.authorization, None))
-        _or_refused(lambda: topic_name(made.path))
-        values = _or_refused(lambda: values_of(made.content_type, made.body))
+        options = or_refused(lambda: options_of(made.query, [(b"kafka-header-h", made.header)])) or Options()
+        or_refused(lambda: credentials_of(made.authorization, None))
+        or_refused(lambda: topic_name(made.path))
+        values = or_refused(lambda: values_of(made.content_type, made.body))
         if values is None:
             return
         if made.content_type.endswith("json") and [json.loads(each) for each in values] != _expected(made):
             raise Violation("the values are not those of the body")
-        records = _or_refused(lambda: records_of(values, options))
+        records = or_refused(lambda: records_of(values, options))
         if records is not None and [each.value for each in records] != values:
             raise Violation("the records have other values than the body")
 
@@ -89,7 +89,7 @@ def _expected(made: Sent) -> Any:
     return found if isinstance(found, list) else [found]
 
 
-def _or_refused(work: Any) -> Any:
+def or_refused(work: Any) -> Any:
     try:
         return work()
     except ApiError as refused:
