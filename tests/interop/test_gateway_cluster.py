@@ -198,6 +198,27 @@ def test_curl_does_what_its_user_may_do(kafka: TestCluster, gateway: GatewayProc
     assert curl(gateway, *page, f"/topics/{topic}/records?group=others")[0] == 403
 
 
+def test_a_group_has_its_place_in_kafka(kafka: TestCluster, gateway: GatewayProcess) -> None:
+    requests = pytest.importorskip("requests", reason="needs requests")
+    topic = create(kafka, "places")
+    kafka.allow("page", "read,describe", group="pages")
+    session = requests.Session()
+    session.auth = ("page", PASSWORDS["page"])
+    url = f"http://localhost:{gateway.http_port}/topics/{topic}"
+    requests.post(url, json=[1, 2, 3], params={"partition": 0}, auth=("pump", PASSWORDS["pump"])).raise_for_status()
+    assert session.get(f"{url}/groups/pages").json() == {"position": None}
+    assert session.put(f"{url}/groups/pages", json={"position": "0:2"}).status_code == 200
+    page = session.get(f"{url}/records", params={"group": "pages"}).json()
+    assert [record["value"] for record in page["records"]] == [3]
+    assert session.get(f"{url}/groups/others").status_code == 403
+    consumer = Consumer({**kafka.client_config("page"), "group.id": "pages"})
+    try:
+        (committed,) = consumer.committed([TopicPartition(topic, 0)])
+        assert committed.offset == 2
+    finally:
+        consumer.close()
+
+
 def test_requests_sends_and_reads(kafka: TestCluster, gateway: GatewayProcess) -> None:
     requests = pytest.importorskip("requests", reason="needs requests")
     url = f"http://localhost:{gateway.http_port}/topics/{create(kafka, 'requests')}"
