@@ -11,6 +11,7 @@ from typing import Final
 from moldau.gateway.http.application import Application
 from moldau.gateway.http.intake import HttpCounters, Intake
 from moldau.gateway.http.limits import HttpLimits
+from moldau.gateway.http.proxy.consumers import Consumers
 from moldau.gateway.http.proxy.routes import RestProxy
 from moldau.gateway.http.repeats import Repeats
 from moldau.gateway.http.visitors import Visitors
@@ -53,7 +54,7 @@ class HttpServer:
             head_seconds_max=limits.head_seconds,
             slow_seconds_max=limits.slow_seconds,
         )
-        self._server = Server(Application(intake, self._proxy, []), settings, self._proxy.end_soon, on_start)
+        self._server = Server(Application(intake, self._proxy, []), settings, self._proxy.consumers.end_soon, on_start)
 
     @property
     def connections(self) -> int:
@@ -65,8 +66,8 @@ class HttpServer:
         return self._intake.receiving
 
     @property
-    def consumers(self) -> int:
-        """That clients have made."""
+    def consumers(self) -> Consumers:
+        """That clients of the REST proxy have made."""
         return self._proxy.consumers
 
     async def serve(self, listener: socket.socket) -> None:
@@ -74,7 +75,7 @@ class HttpServer:
         try:
             await self._server.serve_beside([listener])
         finally:
-            await self._proxy.close()
+            await self._proxy.consumers.close()
 
     def stop(self) -> None:
         self._server.stop()
