@@ -37,6 +37,7 @@ KEYS_OF_SOMETHING_ELSE = {
     "client/tls.py": "properties of clients",
     "client/token_login.py": "properties of Java's clients",
     "console/options.py": "properties of Java's clients",
+    "gateway/http/proxy/consumer.py": "options of librdkafka",
     "log/meta_properties.py": "keys of the file meta.properties",
     "spark/options.py": "options of Spark's connector",
 }
