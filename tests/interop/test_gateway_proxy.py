@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 import requests
 from harness.gateway_http import RunningGateway, http_gateway
 from harness.patience import PATIENCE_S, wait_until
-from harness.rest_proxy import V2, V2_BINARY, V2_JSON, RestClient
+from harness.rest_proxy import JSON, V2, V2_BINARY, V2_JSON, RestClient
 
 from moldau.gateway.kafka.accounts import KafkaAccounts
+from moldau.testing import TestBroker
 
 CreateTopic = Callable[..., str]
 CONFIG = {"format": "json", "auto.offset.reset": "earliest", "fetch.min.bytes": "1"}
@@ -221,3 +223,91 @@ def test_calls_that_do_not_fit_are_refused(
         assert refused("/offsets", {"offsets": [{"topic": "missing", "partition": 0, "offset": 1}]}) == (404, 40401)
         assert client.post("/consumers/refused", {"name": "one"}).json["error_code"] == 40902
         assert client.get(consumer.path + "/records?timeout=soon").json["error_code"] == 400
+
+
+def test_a_client_of_v3_creates_a_topic_and_sends_records(
+    gateway: RunningGateway, client: RestClient, topic: Callable[[], str]
+) -> None:
+    name = topic()
+    (cluster,) = client.get("/v3/clusters").json["data"]
+    topics = cluster["topics"]["related"].partition(f":{gateway.port}")[2]
+    configs = [{"name": "retention.ms", "value": "77000"}]
+    created = client.post(topics, {"topic_name": name, "partitions_count": 2, "configs": configs}, JSON)
+    assert (created.status, created.json["partitions_count"], created.json["replication_factor"]) == (201, 2, 1)
+    assert client.post(topics, {"topic_name": name}, JSON).json["error_code"] == 40002
+    assert client.post(topics, {"topic_name": "/"}, JSON).json["error_code"] == 40002
+    wait_until(lambda: client.get(f"/topics/{name}").status == 200, "the topic is known")
+    assert client.get(f"/topics/{name}").json["configs"]["retention.ms"] == "77000"
+    assert name in [each["topic_name"] for each in client.get(topics).json["data"]]
+    assert len(client.get(f"{topics}/{name}/partitions").json["data"]) == 2
+
+    def stream() -> Iterator[bytes]:
+        for number in range(5_000):
+            yield json.dumps({"partition_id": number % 2, "value": {"type": "JSON", "data": number}}).encode()
+
+    url = f"http://localhost:{gateway.port}{topics}/{name}/records"
+    answer = requests.post(url, data=stream(), headers={"Content-Type": JSON}, timeout=PATIENCE_S)
+    lines = [json.loads(line) for line in answer.content.splitlines()]
+    assert [(each["error_code"], each["partition_id"], each["offset"]) for each in lines] == [
+        (200, number % 2, number // 2) for number in range(5_000)
+    ]
+    wrong = client.post(f"{topics}/{name}/records", {"partition_id": 7}, JSON)
+    assert (wrong.status, wrong.json["error_code"]) == (200, 40402)
+    missing = client.post(f"{topics}/missing/records", {"value": {"type": "JSON", "data": 1}}, JSON)
+    assert (missing.status, missing.json["error_code"]) == (200, 40401)
+    assert client.delete(f"{topics}/{name}").status == 204
+    wait_until(lambda: client.get(f"{topics}/{name}").status == 404, "the topic is deleted")
+    assert client.delete(f"{topics}/{name}").json["error_code"] == 40403
+
+
+def test_each_client_acts_as_its_user(moldau_secure_broker: TestBroker) -> None:
+    """The brokers check the password, and the ACLs of each."""
+    kafka = moldau_secure_broker
+    anna, bert = kafka.add_user("anna"), kafka.add_user("bert")
+    kafka.allow("anna", "write", topic="orders")
+    kafka.allow("bert", "read", topic="orders", group="readers")
+    own = kafka.client_config()
+    bootstrap = own.pop("bootstrap.servers")
+    with http_gateway(lambda: KafkaAccounts(bootstrap, own)) as gateway:
+        admin = ("admin", kafka.password("admin"))
+        with RestClient(gateway.port, *admin) as client:
+            (cluster,) = client.get("/v3/clusters").json["data"]
+            topics = f"/v3/clusters/{cluster['cluster_id']}/topics"
+            assert client.post(topics, {"topic_name": "orders"}, JSON).status == 201
+            wait_until(lambda: client.get("/topics/orders").status == 200, "the topic is known")
+        with RestClient(gateway.port, "anna", anna) as client:
+            assert client.get("/topics").json == ["orders"]
+            assert client.post("/topics/orders", {"records": [{"value": 1}]}, V2_JSON).status == 200
+            answer = client.post(topics, {"topic_name": "more"}, JSON)
+            assert (answer.status, answer.json["error_code"]) == (403, 40301)
+        with RestClient(gateway.port, "anna", "wrong") as client:
+            assert client.post("/consumers/readers", CONFIG).json["error_code"] == 40101
+        with Group(gateway, "readers", "bert", bert) as consumer:
+            consumer.post("/subscription", {"topics": ["orders"]})
+            assert [each["value"] for each in consumer.records(1)] == [1]
+            answer = consumer.client.post("/topics/orders", {"records": [{"value": 1}]}, V2_JSON)
+            assert (answer.status, answer.json["offsets"][0]["error_code"]) == (403, 40301)
+        with Group(gateway, "readers", "anna", anna) as consumer:
+            consumer.post("/subscription", {"topics": ["orders"]})
+            wait_until(lambda: consumer.client.get(consumer.path + "/records").status == 403, "anna may not read")
+
+
+def test_consumers_leave_their_groups_when_the_gateway_stops(bootstrap: str, create_topic: CreateTopic) -> None:
+    """A consumer elsewhere has their partitions at once."""
+    topic = create_topic()
+    with http_gateway(lambda: KafkaAccounts(bootstrap, {}, anonymous=True)) as first:
+        member = Group(first, "leaving", **{"consumer.request.timeout.ms": "60000", "fetch.min.bytes": "-1"})
+        member.post("/subscription", {"topics": [topic]})
+        answers: list[Any] = []
+        reader = threading.Thread(target=lambda: answers.append(member.get("/records")))
+        reader.start()
+        wait_until(lambda: first.server.consumers.pending, "it waits for records")
+        first.loop.call_soon_threadsafe(first.server.stop)
+        reader.join(PATIENCE_S)
+        assert answers == [[]]
+        member.client.__exit__()
+    with http_gateway(lambda: KafkaAccounts(bootstrap, {}, anonymous=True)) as second, Group(second, "leaving") as heir:
+        heir.post("/subscription", {"topics": [topic]})
+        with RestClient(second.port) as client:
+            produce(client, topic, 1)
+        assert [each["value"] for each in heir.records(1)] == [1]

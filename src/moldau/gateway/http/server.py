@@ -13,6 +13,7 @@ from moldau.gateway.http.application import Application
 from moldau.gateway.http.intake import HttpCounters, Intake
 from moldau.gateway.http.limits import HttpLimits
 from moldau.gateway.http.outflow import Outflow
+from moldau.gateway.http.proxy.consumers import Consumers
 from moldau.gateway.http.proxy.routes import RestProxy
 from moldau.gateway.http.repeats import Repeats
 from moldau.gateway.http.visitors import Visitors
@@ -71,8 +72,8 @@ class HttpServer:
         return self._intake.receiving
 
     @property
-    def consumers(self) -> int:
-        """That clients have made."""
+    def consumers(self) -> Consumers:
+        """That clients of the REST proxy have made."""
         return self._proxy.consumers
 
     async def serve(self, listener: socket.socket) -> None:
@@ -80,11 +81,11 @@ class HttpServer:
         try:
             await self._server.serve_beside([listener])
         finally:
-            await self._proxy.close()
+            await self._proxy.consumers.close()
 
     def stop(self) -> None:
         self._server.stop()
 
     def _end_streams(self) -> None:
         self.outflow.stop()
-        self._proxy.end_soon()
+        self._proxy.consumers.end_soon()

@@ -19,6 +19,7 @@ TIMEOUT_MS: Final = 1_000
 TIMEOUT_MS_MAX: Final = 60_000
 """Who wants to wait longer is answered after so long."""
 NAME_LENGTH_MAX: Final = 200
+DIGITS_MAX: Final = 18
 
 
 class ConsumerConfig(NamedTuple):
@@ -78,8 +79,9 @@ def consumer_config(group: str, body: bytes) -> ConsumerConfig:
 def _number(name: str, value: int | str | None, default: int) -> int:
     if value is None:
         return default
-    text = str(value) if isinstance(value, str) or abs(value) < 1 << 63 else "too much"
-    if len(text) > 19 or not text.removeprefix("-").isascii() or not text.removeprefix("-").isdigit():
+    text = str(value)
+    digits = text.removeprefix("-")
+    if len(digits) > DIGITS_MAX or not digits.isascii() or not digits.isdigit():
         raise _invalid(f"{name} {text[:40]!r} is not a number")
     return int(text)
 

@@ -56,6 +56,11 @@ class Consumers:
     def count(self) -> int:
         return len(self._instances)
 
+    @property
+    def pending(self) -> int:
+        """Calls that are under way."""
+        return sum(instance.pending for instance in self._instances.values())
+
     async def create(self, account: Account, config: ConsumerConfig) -> None:
         """Make a consumer that logs in as this user. ProxyError if its name is taken, or there are too many."""
         from moldau.gateway.http.proxy.consumer import RestConsumer  # loading librdkafka takes time and memory

@@ -40,9 +40,10 @@ def route(path: str, **calls: Call) -> Route:
 class RestProxy:
     def __init__(self, visitors: Visitors, intake: Intake) -> None:
         self._visitors, self._intake = visitors, intake
-        streams = Streams(Clusters())
-        self._consumers = Consumers(intake.limits)
-        calls = ConsumerCalls(self._consumers)
+        clusters = Clusters()
+        streams = Streams(clusters)
+        self.consumers = Consumers(intake.limits)
+        calls = ConsumerCalls(self.consumers)
         self._routes = [
             route("/topics", GET=topics.names),
             route("/topics/{}", GET=topics.topic, POST=records.append),
@@ -64,19 +65,14 @@ class RestProxy:
             route("/consumers/{}/instances/{}/positions/beginning", POST=calls.seek_to_beginning),
             route("/consumers/{}/instances/{}/positions/end", POST=calls.seek_to_end),
             route("/consumers/{}/instances/{}/offsets", GET=calls.committed, POST=calls.commit),
+            route("/v3/clusters", GET=clusters.all),
+            route("/v3/clusters/{}", GET=clusters.one),
+            route("/v3/clusters/{}/topics", GET=clusters.topics, POST=clusters.create_topic),
+            route("/v3/clusters/{}/topics/{}", GET=clusters.topic, DELETE=clusters.delete_topic),
+            route("/v3/clusters/{}/topics/{}/partitions", GET=clusters.partitions),
+            route("/v3/clusters/{}/topics/{}/partitions/{}", GET=clusters.partition),
             route("/v3/clusters/{}/topics/{}/records", POST=streams.append),
         ]
-
-    @property
-    def consumers(self) -> int:
-        return self._consumers.count
-
-    def end_soon(self) -> None:
-        """What waits for records is answered."""
-        self._consumers.end_soon()
-
-    async def close(self) -> None:
-        await self._consumers.close()
 
     def serves(self, scope: Scope) -> bool:
         """Whether a request is one of the proxy's, not of the gateway's own."""
