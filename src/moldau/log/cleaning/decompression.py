@@ -14,7 +14,9 @@ from moldau.log.cleaning.pieces import PADDING
 from moldau.wire.compression import Compression, decompress, decompress_into
 
 BUFFER_BYTES: Final = 4 << 20
-"""Size of the buffer, unless one batch is larger."""
+"""Size of the buffer, unless one batch is larger, or all of them are small."""
+EXPANSION: Final = 16
+"""How many times their size small batches are expected to take: four megabytes would be filled with zeros first."""
 
 
 class BatchBodies(NamedTuple):
@@ -30,9 +32,9 @@ class BatchBodies(NamedTuple):
 
 
 class DecompressionBuffer:
-    def __init__(self, decompressed_bytes_max: int) -> None:
+    def __init__(self, compressed_bytes: int, decompressed_bytes_max: int) -> None:
         self._decompressed_bytes_max = decompressed_bytes_max
-        self._content = bytearray(BUFFER_BYTES + len(PADDING))
+        self._content = bytearray(min(BUFFER_BYTES, EXPANSION * compressed_bytes) + len(PADDING))
         self._indexes: list[int] = []
         self._ends: list[int] = []
         self._largest = 0

@@ -58,7 +58,7 @@ def read_rows(piece: Piece, is_selected: Mask, decompressed_bytes_max: int = DEC
         )
         yield _parse_rows(piece, bodies, range(piece.starts.size))
         return
-    begin, buffer = 0, DecompressionBuffer(decompressed_bytes_max)
+    begin, buffer = 0, DecompressionBuffer(int(piece.sizes[selected].sum()), decompressed_bytes_max)
     codecs = (piece.attributes[selected] & CODEC_MASK).tolist()
     for index, codec in zip(selected.tolist(), codecs, strict=True):
         body = piece.batch(index)[BATCH_HEADER_BYTES:]
