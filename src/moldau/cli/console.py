@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Serve a web console for any Kafka cluster.")
 @click.option("--listen", "-l", default=LISTEN_DEFAULT, show_default=True, metavar="HOST:PORT", help="Where to listen.")
 @click.option("--read-only", is_flag=True, help="Refuse everything that would change the cluster.")
-@click.option("--metrics", multiple=True, metavar="URL", help="/metrics of a broker, for bytes per second. Repeatable.")
+@click.option("--metrics", multiple=True, metavar="URL", help="/metrics of a broker or a gateway. Repeatable.")
 @click.option("--pipelines", multiple=True, metavar="DIR", help="Where pipelines keep their status. Repeatable.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A name under which browsers reach it. Repeatable.")
 @click.option("--no-login", is_flag=True, help="Everybody acts as the user or certificate of --command-config.")

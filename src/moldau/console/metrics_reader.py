@@ -1,5 +1,5 @@
-"""Reads the few metrics that the console shows from `/metrics` of brokers: bytes in and out, connections, and what
-clients pushed to them.
+"""Reads the few metrics that the console shows from `/metrics` of brokers and gateways: bytes in and out, connections,
+what clients pushed to brokers, and what gateways measure.
 
 The addresses come from the command line only. One that does not answer is left out, and named in the errors.
 """
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPException
 from typing import Any, Final
 
+from moldau.console.gateways import COUNTERS, gateway_row
+from moldau.console.gateways import PREFIX as PREFIX_OF_GATEWAYS
 from moldau.console.metrics_text import Sample, lines_of, parse
 from moldau.console.telemetry import LastPushes, Telemetry, telemetry_of
 from moldau.metrics.clients import PREFIX
@@ -37,6 +39,7 @@ class MetricsReader:
 
     def __call__(self) -> Mapping[str, Any]:
         samples: dict[str, list[Sample]] = {}
+        gateways: dict[str, list[Sample]] = {}
         telemetries: dict[str, Telemetry] = {}
         times: dict[str, float] = {}
         errors = []
@@ -50,6 +53,7 @@ class MetricsReader:
             times[url] = time.monotonic()
             lines = lines_of(text)
             samples[url] = [each for each in parse(lines, SHOWN) if "topic" not in each.labels]
+            gateways[url] = list(parse(lines, (), PREFIX_OF_GATEWAYS))
             telemetries[url] = telemetry_of(parse(lines, (), PREFIX), len(self._urls))
         return {
             "bytes_in_per_second": self.rate(BYTES_IN, samples, times),
@@ -59,9 +63,17 @@ class MetricsReader:
                 for url, its_samples in samples.items()
                 for sample in its_samples[:SAMPLES_MAX]
             ],
+            "gateways": self._gateways(gateways, times),
             "telemetry": self._last_pushes.merged(telemetries),
             "errors": errors,
         }
+
+    def _gateways(self, samples: Mapping[str, Iterable[Sample]], times: Mapping[str, float]) -> list[dict[str, Any]]:
+        rows = []
+        for url, its_samples in samples.items():
+            rates = {name: self.rate(name, {url: its_samples}, times) for name in COUNTERS}
+            rows.append(gateway_row(url, its_samples, rates))
+        return [row for row in rows if row is not None]
 
     def rate(self, name: str, samples: Mapping[str, Iterable[Sample]], times: Mapping[str, float]) -> float | None:
         """Return the rate of all addresses, each by the time at which it was read. One that is missing once counts

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.console import telemetry
+from moldau.console import gateways, telemetry
 from moldau.console.metrics_reader import BYTES_IN, MetricsReader
 from moldau.console.metrics_text import Sample, lines_of, parse
 from moldau.console.telemetry import LastPushes, Telemetry, telemetry_of
+from moldau.gateway import metrics as gateway_metrics
 from moldau.metrics.clients import PREFIX, collect
+from moldau.prometheus.text import Family
 from moldau.telemetry.otlp import Point
 from moldau.telemetry.received import ReceivedMetrics
 from moldau.telemetry.subscriptions import ClientIdentity
@@ -43,6 +45,39 @@ def test_a_broker_missing_from_one_scrape_causes_no_spike_in_the_rate() -> None:
     assert rate(30, one=1_000_300, two=150) == 15
     assert rate(40, one=7, two=200) == 5, "a restart begins at zero"
     assert rate(50) is None
+
+
+GATEWAY = """# TYPE moldau_gateway_users gauge
+moldau_gateway_users 3
+moldau_gateway_http_connections 12
+moldau_gateway_http_records_total 4711
+moldau_gateway_mqtt_refused_total{what="publish: not authorized"} 2
+moldau_gateway_mqtt_refused_total{what="connection: too many"} 7
+"""
+
+
+def test_a_gateway_is_known_by_what_it_measures() -> None:
+    samples = list(parse(lines_of(GATEWAY), (), gateways.PREFIX))
+    row = gateways.gateway_row("one", samples, {"moldau_gateway_http_records_total": 21.5, "other": None})
+    assert row == {
+        "address": "one",
+        "http": True,
+        "mqtt": False,
+        "now": {"users": 3, "http_connections": 12},
+        "since_start": {"http_records_total": 4711},
+        "per_second": {"http_records_total": 21.5},
+        "refused": [{"what": "connection: too many", "count": 7}, {"what": "publish: not authorized", "count": 2}],
+    }
+
+
+def test_a_broker_is_no_gateway() -> None:
+    assert gateways.gateway_row("one", [], {}) is None
+
+
+def test_the_counters_of_a_gateway_are_those_that_it_serves() -> None:
+    served = {family.name for family in vars(gateway_metrics).values() if isinstance(family, Family)}
+    assert {*gateways.COUNTERS, gateways.MQTT_REFUSED} <= served
+    assert all(name.startswith(gateways.PREFIX) for name in served)
 
 
 @pytest.mark.parametrize("separator", ["\u2028", "\x0b", "\x1c", "\x85", "\r"])

@@ -74,7 +74,7 @@ def test_access_warnings() -> None:
     for host in ("localhost", "0.0.0.0"):
         (line, *_) = access_warnings(ConsoleOptions("b", {**ssl, "ssl.certificate.location": "me.pem"}, host))
         assert line.startswith(f"everybody who can reach http://{host}:8080/ acts as the owner of the console's cert")
-    assert split_listen("[::1]:80") == ("::1", 80)
+    assert split_listen("[::1]:80", "--listen") == ("::1", 80)
 
 
 class Clock:

@@ -18,6 +18,7 @@ const PAGES = [
   ["transactions", "Transactions", "/transactions"],
   ["pipelines", "Pipelines", "/pipelines"],
   ["clients", "Clients", "/clients"],
+  ["devices", "Devices", "/devices"],
   ["access", "Access", "/access"],
   ["learn", "Learn", "/learn"],
 ];
@@ -54,6 +55,7 @@ const ROUTES = [
   { pattern: "/pipelines", page: lazy("pipelines", "pipelinesPage") },
   { pattern: "/clients", page: lazy("clients", "clientsPage") },
   { pattern: "/clients/{instance}", page: lazy("clients", "clientPage") },
+  { pattern: "/devices", page: lazy("gateways", "gatewaysPage") },
   { pattern: "/access", page: lazy("access", "accessPage") },
   { pattern: "/access/{tab}", page: lazy("access", "accessPage") },
   { pattern: "/learn", page: lazy("learn", "learnPage") },
