@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
+from weakref import WeakSet
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.client.channel import Security
@@ -20,6 +21,7 @@ from moldau.gateway.kafka.brokers import Brokers, Reach
 from moldau.gateway.kafka.client_settings import claims, client_settings
 from moldau.gateway.kafka.device_tokens import RULES, DeviceToken, DeviceTokens
 from moldau.gateway.kafka.own_cluster import create_compacted
+from moldau.gateway.kafka.partition_queue import BACKOFF_S_FIRST
 from moldau.gateway.kafka.room import Room
 from moldau.gateway.ports import Certificate, Credentials, Password, Token
 from moldau.security.sasl.client import ClientLogin
@@ -38,6 +40,8 @@ CHECK_S: Final = 300.0
 REFUSED_S: Final = 5.0
 """So long a refusal is remembered: who guesses passwords does not ask the brokers each time."""
 SWEEP_S: Final = 30.0
+TOKEN_ATTEMPTS: Final = 6
+"""A broker may know a new delegation token a moment later than the one that has made it."""
 DEFAULT_MECHANISM: Final = "SCRAM-SHA-256"
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]{1,16384}=*")
 
@@ -62,6 +66,9 @@ class KafkaAccounts:
         self._anonymous = anonymous or login is None
         self._tokens = DeviceTokens(bootstrap, properties, "" if login is None else login.user)
         self._room = Room(ALL_BYTES)
+        self._accounts: WeakSet[KafkaAccount] = WeakSet()
+        """All: a device that is connected keeps its account when it is quiet and forgotten here."""
+        self._is_closed = False
         self.own = self._account("the gateway", login)
         self._known: dict[Credentials, _Known] = {}
         self._coming: dict[Credentials, asyncio.Task[KafkaAccount]] = {}
@@ -81,19 +88,26 @@ class KafkaAccounts:
             if not self._anonymous:
                 raise _refused("a user and a password, a token or a certificate is needed")
             return self.own
+        if self._is_closed:
+            raise _closed()
         now = self._loop.time()
-        known = self._known.get(credentials)
+        known = self._known_with_fresh_token(credentials)
         if known is not None and now - known.checked_at < CHECK_S:
             known.used_at = now
             return known.account
         until, error = self._refused.get(credentials, (0.0, None))
         if error is not None and now < until:
-            raise error
+            raise KafkaError(error.code, error.message)  # another one: each `raise` adds its frames to an error
         coming = self._coming.get(credentials)
         if coming is None:
             coming = self._coming[credentials] = self._loop.create_task(self._come(credentials, known))
             coming.add_done_callback(lambda _: self._coming.pop(credentials))
-        return await asyncio.shield(coming)
+        try:
+            return await asyncio.shield(coming)
+        except asyncio.CancelledError:
+            if coming.cancelled():
+                raise _closed() from None
+            raise
 
     async def create_topics(self, names: Iterable[str]) -> None:
         """Create those of these topics of the gateway that are not there, compacted. KafkaError if that fails."""
@@ -101,13 +115,25 @@ class KafkaAccounts:
         await create_compacted(self._bootstrap, properties, names)
 
     async def close(self) -> None:
+        self._is_closed = True
         self._sweeping.cancel()
-        for coming in self._coming.values():
-            coming.cancel()
-        for known in self._known.values():
-            known.account.close()
-        self.own.close()
-        await self._tokens.close([known.token for known in self._known.values() if known.token is not None])
+        coming = list(self._coming.values())
+        for each in coming:
+            each.cancel()
+        await asyncio.gather(*coming, self._sweeping, return_exceptions=True)
+        for account in list(self._accounts):
+            account.close()
+        for brokers in list(self._reach.connected):
+            brokers.close()
+        await self._tokens.close()
+
+    def _known_with_fresh_token(self, credentials: Credentials) -> _Known | None:
+        """Forget an account whose token nears its end: those who have it keep it until then."""
+        known = self._known.get(credentials)
+        if known is not None and known.token is not None and not known.token.is_fresh:
+            del self._known[credentials]
+            return None
+        return known
 
     async def _come(self, credentials: Password | Token | Certificate, known: _Known | None) -> KafkaAccount:
         """Let a broker say whether these credentials are right."""
@@ -116,7 +142,7 @@ class KafkaAccounts:
         try:
             if known is None:
                 known = await self._new(credentials)
-            await known.account.log_in()
+            await _log_in(known.account, 1 if known.token is None else TOKEN_ATTEMPTS)
         except KafkaError as error:
             if error.code is ErrorCode.SASL_AUTHENTICATION_FAILED:
                 self._remember_refusal(credentials, error)
@@ -130,7 +156,7 @@ class KafkaAccounts:
             raise _refused("the cluster knows no users on this listener: come without a password")
         token = None
         if isinstance(credentials, Certificate):
-            token = await self._tokens.create(credentials.subject)
+            token = await self._tokens.of(credentials.subject)
             user, login = token.user, token.login
         elif isinstance(credentials, Token):
             user, login = _of_token(credentials)
@@ -149,7 +175,9 @@ class KafkaAccounts:
 
     def _account(self, user: str, login: ClientLogin | None) -> KafkaAccount:
         settings = partial(client_settings, self._bootstrap, self._properties, login)
-        return KafkaAccount(user, Brokers(self._reach, login), Room(ACCOUNT_BYTES, self._room), settings)
+        account = KafkaAccount(user, Brokers(self._reach, login), Room(ACCOUNT_BYTES, self._room), settings)
+        self._accounts.add(account)
+        return account
 
     def _remember_refusal(self, credentials: Credentials, error: KafkaError) -> None:
         known = self._known.pop(credentials, None)
@@ -170,12 +198,25 @@ class KafkaAccounts:
         """Forget refusals and accounts that are old; renew the tokens of those with certificates."""
         for credentials in [each for each, (until, _) in self._refused.items() if until < now]:
             del self._refused[credentials]
-        self.own.rest_if_idle(now - IDLE_S)
-        for credentials, known in list(self._known.items()):
-            if known.used_at < now - IDLE_S and known.account.rest_if_idle(now - IDLE_S):
+        since = now - IDLE_S
+        for brokers in [each for each in self._reach.connected if each.asked_at < since]:
+            brokers.rest()
+        for credentials in [each for each, known in self._known.items() if known.used_at < since]:
+            if self._known[credentials].account.rest_if_idle(since):
                 del self._known[credentials]
-            elif known.token is not None:
-                await self._tokens.renew_in_time(known.token)
+        await self._tokens.renew_in_time()
+
+
+async def _log_in(account: KafkaAccount, attempts: int) -> None:
+    for attempt in range(1, attempts):
+        try:
+            await account.log_in()
+            return
+        except KafkaError as error:
+            if error.code is not ErrorCode.SASL_AUTHENTICATION_FAILED:
+                raise
+        await asyncio.sleep(BACKOFF_S_FIRST * 2**attempt)
+    await account.log_in()
 
 
 def _of_token(credentials: Token) -> tuple[str, ClientLogin]:
@@ -194,3 +235,7 @@ def _subject_of(token: str) -> str:
 
 def _refused(why: str) -> KafkaError:
     return KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, why)
+
+
+def _closed() -> KafkaError:
+    return KafkaError(ErrorCode.NETWORK_EXCEPTION, "the gateway stops")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -26,12 +27,16 @@ TOPIC_AGE_S: Final = 60.0
 ANSWER_LOST: Final = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 
 
-class Reach(NamedTuple):
-    """How to connect to the cluster."""
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How to connect to the cluster, and who is connected."""
 
     bootstrap: tuple[tuple[str, int], ...]
     tls: TlsContext | None = None
     peers: Callable[[asyncio.AbstractEventLoop, TlsContext | None], PeerConnections] = PeerConnections
+    connected: set[Brokers] = field(default_factory=set)
+    """Those who have asked something since they were created or rested: whoever forgets one leaves no connections
+    open."""
 
 
 class _Learnt(NamedTuple):
@@ -48,6 +53,7 @@ class Brokers:
         self._nodes: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, _Learnt] = {}
         self._learning: dict[str, asyncio.Task[Topic]] = {}
+        self._is_closed = False
 
     def beside(self) -> Brokers:
         """Return other connections of the same user, which know the same nodes and topics at first: a fetch that waits
@@ -58,12 +64,15 @@ class Brokers:
 
     def rest(self) -> None:
         """Close the connections; later requests open new ones."""
+        self._reach.connected.discard(self)
         self._connections.close_all()
-        self._connections = self._reach.peers(self._loop, self._reach.tls)
+        if not self._is_closed:
+            self._connections = self._reach.peers(self._loop, self._reach.tls)
 
     def close(self) -> None:
         """Close the connections for good. Whoever waits for an answer is told that there is none."""
-        self._connections.close_all()
+        self._is_closed = True
+        self.rest()
 
     async def greet(self) -> None:
         """Connect and log in. KafkaError if no broker answers, or the user is refused."""
@@ -113,6 +122,8 @@ class Brokers:
         self, address: tuple[str, int], api: ApiKey, request: Message, timeout_ms: int, version: int | None = None
     ) -> Promise[Any]:
         self.asked_at = self._loop.time()
+        if not self._is_closed:
+            self._reach.connected.add(self)
         connection = self._connections.to(*address, CLIENT_ID, self._login)
         return connection.ask(api, request, timeout_ms, version).map(partial(_with_reason, connection))
 
