@@ -47,7 +47,7 @@ def _check_call(call: AppendCall, found: Sequence[Sequence[Place]]) -> None:
     assert len(call.outcome) == len(call.values)
     for outcome, places in zip(call.outcome, found, strict=True):
         if isinstance(outcome, Place):
-            assert places == [outcome]
+            assert places == [outcome], f"it was said to be at {outcome}, and is at {places}"
         elif MAY_BE_THERE not in str(outcome):
             assert not places, f"the record is there: {outcome}"
     last = _last_offsets(call.follows, call.topic)

@@ -6,19 +6,27 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
+from harness.append_history import AppendCall, check
 from harness.login_broker import LoginBroker, login_broker, run_with_accounts
+from harness.patience import PATIENCE_S, wait_until
 
 from moldau.base.acl_operations import AclOperation
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.ids import TopicPartition
+from moldau.client.admin.cluster_admin import ClusterAdmin
+from moldau.client.admin.topics import create_topic
+from moldau.client.cluster import Cluster
 from moldau.gateway.kafka import accounts as accounts_module
 from moldau.gateway.kafka.account import KafkaAccount
 from moldau.gateway.kafka.accounts import IDLE_S, KafkaAccounts
 from moldau.gateway.kafka.device_tokens import DeviceToken
 from moldau.gateway.ports import Certificate, Credentials, NewRecord, Password, Place, Token
 from moldau.security.acls.bindings import ResourceType
+from moldau.testing.cluster import TestCluster
 
 pytestmark = pytest.mark.moldau_only
 Test = Callable[[KafkaAccounts], Coroutine[Any, Any, None]]
@@ -310,3 +318,121 @@ def test_quiet_users_are_forgotten_and_those_who_follow_are_not(broker: LoginBro
         assert await accounts.account(Password("anna", "pw-anna")) is not anna
 
     run_with_accounts(broker.bootstrap, broker.properties("gate"), test)
+
+
+# --- three brokers ----------------------------------------------------------------------------------------------
+
+TASKS, TOPIC, PARTITIONS = 20, "orders", 3
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+    running = TestCluster(tmp_path_factory.mktemp("cluster"), 3, {"min.insync.replicas": "2"}, secure=True).start()
+    running.add_user("anna")
+    running.allow("anna", "read,write", topic=TOPIC)
+    yield running
+    running.kill_all()
+
+
+def test_a_device_logs_in_at_a_broker_that_learns_late_of_its_token(cluster: TestCluster) -> None:
+    async def test(accounts: KafkaAccounts) -> None:
+        devices = await asyncio.gather(*(accounts.account(pump(number)) for number in range(5)))
+        assert {device.user for device in devices} == {f"pump-{number}" for number in range(5)}
+
+    controller = wait_until(cluster.controller, "a controller")
+    far, others = next(node for node in cluster.nodes if node != controller), set(cluster.nodes)
+    cluster.delay(far, others - {far}, 100)
+    try:
+        run_with_accounts(cluster.nodes[far].address, cluster.java_properties() | RULES, test)
+    finally:
+        cluster.heal()
+
+
+class Orders:
+    """Tasks that append until they are told to stop, and one that reads all the while."""
+
+    def __init__(self, account: KafkaAccount) -> None:
+        self._account = account
+        self.calls: list[AppendCall] = []
+        self.read: dict[TopicPartition, list[bytes | None]] = {
+            TopicPartition(TOPIC, partition): [] for partition in range(PARTITIONS)
+        }
+        self.acknowledged = 0
+        self.is_over = False
+        self._progress = asyncio.Event()
+
+    async def append(self, task: int) -> None:
+        previous: AppendCall | None = None
+        number = 0
+        while not self.is_over:
+            call = AppendCall(TOPIC, [b"%d-%d" % (task, number + each) for each in range(3)], None, previous)
+            number += 3
+            self.calls.append(call)
+            records = [NewRecord(value, partition=(number + task) % PARTITIONS) for value in call.values]
+            try:
+                call.outcome = await self._account.append(TOPIC, records)
+            except KafkaError as error:
+                call.outcome = error
+            else:
+                self.acknowledged += sum(isinstance(each, Place) for each in call.outcome)
+                self._progress.set()
+            previous = call
+            await asyncio.sleep(0.01)
+
+    async def follow(self) -> None:
+        following = self._account.follow(TOPIC, dict.fromkeys(range(PARTITIONS), 0))
+        try:
+            while True:
+                for record in await following.next():
+                    values = self.read[TopicPartition(TOPIC, record.partition)]
+                    assert record.offset == len(values), "each once, and in order"
+                    values.append(record.value)
+                self._progress.set()
+        finally:
+            following.close()
+
+    async def read_to_end(self) -> None:
+        """Wait until all that was appended is read."""
+        bounds = await self._account.bounds(TOPIC)
+        while any(len(values) < bounds[partition.partition][1] for partition, values in self.read.items()):
+            await self._wait()
+
+    async def acknowledge(self, count: int) -> None:
+        """Wait until so many more records are acknowledged."""
+        goal = self.acknowledged + count
+        while self.acknowledged < goal:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self._progress.clear()
+        await asyncio.wait_for(self._progress.wait(), PATIENCE_S)
+
+
+def test_no_acknowledged_record_is_lost_or_there_twice_when_leaders_are_killed(cluster: TestCluster) -> None:
+    with closing(Cluster(cluster.bootstrap_servers, cluster.java_properties())) as connection:
+        create_topic(ClusterAdmin(connection, 30_000), TOPIC, PARTITIONS, 3)
+    cluster.wait_for_topic(TOPIC)
+
+    async def test(accounts: KafkaAccounts) -> None:
+        orders = Orders(await accounts.account(Password("anna", cluster.password("anna"))))
+        reading = asyncio.create_task(orders.follow())
+        appending = [asyncio.create_task(orders.append(number)) for number in range(TASKS)]
+        await orders.acknowledge(300)
+        leader = await asyncio.to_thread(cluster.wait_for_leader, TOPIC, 0)
+        await asyncio.to_thread(cluster.kill, leader)
+        await asyncio.to_thread(cluster.wait_for_leader, TOPIC, 0, leader)
+        await orders.acknowledge(600)
+        await asyncio.to_thread(cluster.restart, leader)
+        await orders.acknowledge(300)
+        orders.is_over = True
+        await asyncio.gather(*appending)
+        await orders.read_to_end()
+        reading.cancel()
+        await asyncio.wait([reading])
+        assert reading.cancelled(), reading
+        check(orders.calls, orders.read)
+        refused = [each for call in orders.calls for each in call.outcome or () if isinstance(each, KafkaError)]
+        assert not refused, "thirty seconds are enough for another leader"
+        assert accounts.bytes_under_way == 0
+
+    run_with_accounts(cluster.bootstrap_servers, cluster.java_properties(), test)
