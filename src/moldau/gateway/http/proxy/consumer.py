@@ -191,7 +191,8 @@ class RestConsumer:
     def _take(self, wait_s: float) -> None:
         """Take what librdkafka has read."""
         if self._refusal is not None:
-            raise self._refusal
+            refusal, self._refusal = self._refusal, None
+            raise refusal
         first = self._consumer.poll(wait_s)
         if first is not None:
             for message in (first, *self._consumer.consume(TAKEN_MAX, 0)):
