@@ -226,7 +226,7 @@ class RestConsumer:
     # --- positions and offsets --------------------------------------------------------------------------------------
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Go on there. An offset may be librdkafka's OFFSET_BEGINNING or OFFSET_END."""
+        """Go on there."""
         assigned = set(self.assignment())
         for partition in offsets:
             if partition not in assigned:
@@ -235,7 +235,7 @@ class RestConsumer:
         for partition, offset in offsets.items():
             self._seek(partition, offset, deadline)
         self._forget(set(offsets))
-        self._answered |= {partition: offset for partition, offset in offsets.items() if offset >= 0}
+        self._answered |= offsets
 
     def _seek(self, partition: TopicPartition, offset: int, deadline: float) -> None:
         while True:
