@@ -14,8 +14,9 @@ from typing import Any, Final
 from starlette.responses import StreamingResponse
 
 from moldau.console.collector.collector import Collector
-from moldau.console.daemon_pool import DaemonPool, Threads
+from moldau.console.daemon_pool import Threads
 from moldau.console.next_steps import API_ERRORS
+from moldau.web.daemon_pool import DaemonPool
 from moldau.web.failures import too_many
 from moldau.web.responses import json_bytes
 from moldau.web.streams import EventStreams, Source, StreamLimits, frame

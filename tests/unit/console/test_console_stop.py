@@ -9,7 +9,7 @@ import threading
 import pytest
 from harness.patience import PATIENCE_S
 
-from moldau.console.daemon_pool import DaemonPool
+from moldau.web.daemon_pool import DaemonPool
 
 WAITING = """
 import asyncio, threading

@@ -29,9 +29,9 @@ from moldau.wire.messages.metadata import MetadataResponsePartition, MetadataRes
 
 CHANGE_MS: Final = 15_000
 """How long the cluster may take to create or delete a topic."""
-TOPIC_BYTES: Final = 700
-PARTITION_BYTES: Final = 600
-"""Of a topic and a partition in an answer."""
+TOPIC_COST: Final = 6_000
+PARTITION_COST: Final = 4_000
+"""Of describing one, compared with that of reading bytes."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=1 << 14)]
 NodeId = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
@@ -94,7 +94,7 @@ class Clusters:
         response = await metadata(request.account, None)
         found = sorted((each for each in response.topics if not each.error_code), key=lambda each: each.name or "")
         return await off_the_loop(
-            len(found) * TOPIC_BYTES,
+            len(found) * TOPIC_COST,
             lambda: _list("KafkaTopicList", urls.of("topics"), [_topic(urls, each) for each in found]),
         )
 
@@ -138,7 +138,7 @@ class Clusters:
         found = await _found(request)
         name = found.name or ""
         return await off_the_loop(
-            len(found.partitions) * PARTITION_BYTES,
+            len(found.partitions) * PARTITION_COST,
             lambda: _list(
                 "KafkaPartitionList",
                 urls.of("topics", name, "partitions"),

@@ -191,7 +191,8 @@ class RestConsumer:
     def _take(self, wait_s: float) -> None:
         """Take what librdkafka has read."""
         if self._refusal is not None:
-            raise self._refusal
+            refusal, self._refusal = self._refusal, None
+            raise refusal
         first = self._consumer.poll(wait_s)
         if first is not None:
             for message in (first, *self._consumer.consume(TAKEN_MAX, 0)):
@@ -225,7 +226,7 @@ class RestConsumer:
     # --- positions and offsets --------------------------------------------------------------------------------------
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Go on there. An offset may be librdkafka's OFFSET_BEGINNING or OFFSET_END."""
+        """Go on there."""
         assigned = set(self.assignment())
         for partition in offsets:
             if partition not in assigned:
@@ -234,7 +235,7 @@ class RestConsumer:
         for partition, offset in offsets.items():
             self._seek(partition, offset, deadline)
         self._forget(set(offsets))
-        self._answered |= {partition: offset for partition, offset in offsets.items() if offset >= 0}
+        self._answered |= offsets
 
     def _seek(self, partition: TopicPartition, offset: int, deadline: float) -> None:
         while True:

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from moldau.base.ids import TopicPartition
+from moldau.base.ids import TopicPartition, by_topic
 from moldau.gateway.http.proxy.consumer_config import consumer_config
 from moldau.gateway.http.proxy.consumers import Consumers
-from moldau.gateway.http.proxy.failures import ProxyError, unprocessable
+from moldau.gateway.http.proxy.failures import ProxyError, partition_not_found, unprocessable
 from moldau.gateway.http.proxy.records import Index
 from moldau.gateway.http.proxy.requests import (
     NO_CONTENT,
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FORMATS: Final = (V2_BINARY, V2_JSON, *V2_WITH_SCHEMAS)
-BEGINNING: Final = -2
-END: Final = -1
-"""librdkafka's offsets."""
 RECORDS_BYTES_MAX: Final = 4 << 20
 Long = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 2)]
 
@@ -152,19 +149,28 @@ class ConsumerCalls:
         offsets = {TopicPartition(each.topic, each.partition): each.offset for each in positions.offsets}
         for each in positions.timestamps:
             found = await request.account.offsets_at(each.topic, timestamp_ms(str(each.timestamp)))
-            offsets[TopicPartition(each.topic, each.partition)] = found.get(each.partition, END)
+            if each.partition not in found:
+                raise partition_not_found(each.partition)
+            offsets[TopicPartition(each.topic, each.partition)] = found[each.partition]
         await self._call(request, lambda consumer: consumer.seek(offsets))
         return NO_CONTENT
 
     async def seek_to_beginning(self, request: Request) -> Answer:
-        return await self._seek_all(request, BEGINNING)
+        return await self._seek_all(request, lambda first, _: first)
 
     async def seek_to_end(self, request: Request) -> Answer:
-        return await self._seek_all(request, END)
+        return await self._seek_all(request, lambda _, end: end)
 
-    async def _seek_all(self, request: Request, offset: int) -> Answer:
-        partitions = parsed(_partitions, await _body(request)).all
-        await self._call(request, lambda consumer: consumer.seek(dict.fromkeys(partitions, offset)))
+    async def _seek_all(self, request: Request, choose: Callable[[int, int], int]) -> Answer:
+        """Ask for the bounds: librdkafka may go to the end although another position was chosen since."""
+        offsets: dict[TopicPartition, int] = {}
+        for topic, indexes in by_topic(parsed(_partitions, await _body(request)).all).items():
+            bounds = await request.account.bounds(topic)
+            for index in indexes:
+                if index not in bounds:
+                    raise partition_not_found(index)
+                offsets[TopicPartition(topic, index)] = choose(*bounds[index])
+        await self._call(request, lambda consumer: consumer.seek(offsets))
         return NO_CONTENT
 
     async def commit(self, request: Request) -> Answer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -13,6 +12,7 @@ from moldau.gateway.http.limits import HttpLimits
 from moldau.gateway.http.proxy.consumer_config import TIMEOUT_MS_MAX, ConsumerConfig
 from moldau.gateway.http.proxy.failures import TOO_MANY, ProxyError, instance_not_found
 from moldau.gateway.ports import Account
+from moldau.web.daemon_pool import DaemonPool
 
 if TYPE_CHECKING:
     from moldau.gateway.http.proxy.consumer import RestConsumer
@@ -40,7 +40,7 @@ class Instance:
 
     def __init__(self, config: ConsumerConfig, consumer: RestConsumer, now: float) -> None:
         self.config, self.consumer = config, consumer
-        self.thread = ThreadPoolExecutor(1, f"consumer of {config.group[:40]}")
+        self.thread = DaemonPool(1, f"consumer of {config.group[:40]}")
         self.pending = 0
         self.used_at = now
 

@@ -10,6 +10,7 @@ import msgspec
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.gateway.http.bodies import RECORDS_MAX
 from moldau.gateway.http.intake import off_the_loop
+from moldau.gateway.http.proxy.appending import appended
 from moldau.gateway.http.proxy.failures import (
     PARTITION_NOT_FOUND,
     UNAUTHENTICATED,
@@ -33,7 +34,9 @@ from moldau.gateway.http.proxy.requests import (
 from moldau.gateway.ports import Appended, NewRecord, Place
 
 NULL: Final = msgspec.Raw(b"null")
-OUTCOME_BYTES: Final = 60
+COST: Final = 4
+"""Of reading these records, compared with the gateway's own."""
+OUTCOME_BYTES: Final = 100
 """Of a record in an answer."""
 STATUSES: Final = {UNAUTHENTICATED: 401, UNAUTHORIZED: 403}
 """Of a whole answer in which a record has this error; else it is 200."""
@@ -75,7 +78,7 @@ _binary: Final = msgspec.json.Decoder(BinaryRecords)
 
 async def append(request: Request) -> Answer:
     (topic,) = request.names
-    return await _appended(request, topic, None)
+    return await _append(request, topic, None)
 
 
 async def append_to_partition(request: Request) -> Answer:
@@ -84,21 +87,21 @@ async def append_to_partition(request: Request) -> Answer:
     found = await found_topic(request.account, topic)
     if partition not in [each.partition_index for each in found.partitions]:
         raise partition_not_found(partition)
-    return await _appended(request, topic, partition)
+    return await _append(request, topic, partition)
 
 
-async def _appended(request: Request, topic: str, partition: int | None) -> Answer:
+async def _append(request: Request, topic: str, partition: int | None) -> Answer:
     content_type = request.content_type
     if content_type not in (V2_JSON, V2_BINARY):
         raise unsupported(content_type, V2_JSON, V2_BINARY)
     body = await request.body()
-    records = await off_the_loop(len(body), lambda: records_of(content_type, body, partition))
+    records = await off_the_loop(len(body) * COST, lambda: records_of(content_type, body, partition))
     counters = request.intake.counters
     counters.requests += 1
     counters.records += len(records)
     counters.bytes += len(body)
-    appended = await request.account.append(topic, records)
-    return await off_the_loop(len(appended) * OUTCOME_BYTES, lambda: answer_of(appended))
+    outcomes = await appended(request.account, topic, records)
+    return await off_the_loop(len(outcomes) * OUTCOME_BYTES, lambda: answer_of(outcomes))
 
 
 def records_of(content_type: str, body: bytes, partition: int | None = None) -> list[NewRecord]:
@@ -131,9 +134,9 @@ def as_sent(raw: msgspec.Raw) -> bytes | None:
     return None if data == b"null" else data
 
 
-def answer_of(appended: Appended) -> Answer:
+def answer_of(results: Appended) -> Answer:
     """Return where each record is, or why it was refused. Only a refused login or right is an error of the whole."""
-    outcomes = [_outcome(each) for each in appended]
+    outcomes = [_outcome(each) for each in results]
     codes: Sequence[int | None] = [each["error_code"] for each in outcomes]
     status = next((STATUSES[code] for code in codes if code in STATUSES), 200)
     return json_answer({"offsets": outcomes, "key_schema_id": None, "value_schema_id": None}, status=status)

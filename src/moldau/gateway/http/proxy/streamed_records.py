@@ -14,6 +14,7 @@ import msgspec
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.gateway.http.intake import LOOP_BYTES_MAX, Intake, off_the_loop
+from moldau.gateway.http.proxy.appending import appended
 from moldau.gateway.http.proxy.clusters import Clusters
 from moldau.gateway.http.proxy.failures import (
     PARTITION_NOT_FOUND,
@@ -191,16 +192,16 @@ class _Stream:
         if read:
             sent = [each for each in read if isinstance(each, Sent)]
             self._intake.counters.records += len(sent)
-            outcomes = await self._outcomes(sent)
+            outcomes = await self._outcomes(sent) if sent else []
             lines = await off_the_loop(len(read) * LINE_BYTES, lambda: self._lines(read, outcomes))
             await self._send(lines)
 
     async def _outcomes(self, sent: Sequence[Sent]) -> list[Place | ProxyError]:
         try:
-            appended = await self._request.account.append(self._topic, [each.record for each in sent]) if sent else []
+            outcomes = await appended(self._request.account, self._topic, [each.record for each in sent])
         except KafkaError as error:
             return [proxy_error(error)] * len(sent)
-        return [each if isinstance(each, Place) else _refused(each) for each in appended]
+        return [each if isinstance(each, Place) else _refused(each) for each in outcomes]
 
     def _lines(self, read: Sequence[Sent | ProxyError], outcomes: Sequence[Place | ProxyError]) -> list[bytes]:
         """Return the answers, in the order of the records."""

@@ -175,6 +175,17 @@ def test_many_records_are_appended_in_order(client: RestClient, cluster: MemoryC
     assert (answer.status, answer.json["error_code"]) == (413, 413)
 
 
+def test_a_part_of_many_records_may_be_refused(client: RestClient, cluster: MemoryCluster) -> None:
+    cluster.fail_append("logs", ErrorCode.NOT_ENOUGH_REPLICAS)
+    body = {"records": [{"value": each} for each in range(600)]}
+    answer = client.post("/topics/logs", body, V2_JSON)
+    assert answer.status == 200
+    assert [each["error_code"] for each in answer.json["offsets"]] == [50003] * 250 + [None] * 350
+    cluster.fail_append("logs", ErrorCode.NOT_ENOUGH_REPLICAS, 3)
+    answer = client.post("/topics/logs", body, V2_JSON)
+    assert (answer.status, answer.json["error_code"]) == (500, 50003)
+
+
 def test_each_user_has_the_own_rights(gateway: RunningGateway, cluster: MemoryCluster) -> None:
     cluster.passwords["anna"] = "secret"
     cluster.allow("anna", read=["telemetry"])
