@@ -24,8 +24,8 @@ UNSENT = (OSError, http.client.HTTPException)
 class GatewayProcess:
     """It can be killed, and started again at the same addresses. It is killed at the end of its `with`."""
 
-    def __init__(self, bootstrap: str, command_config: Path, log_file: Path) -> None:
-        self._words = ["-b", bootstrap, "--command-config", str(command_config)]
+    def __init__(self, bootstrap: str, command_config: Path, log_file: Path, *words: str) -> None:
+        self._words = ["-b", bootstrap, "--command-config", str(command_config), *words]
         self._log_file = log_file
         self.http_port = self.mqtt_port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -49,7 +49,7 @@ class GatewayProcess:
             return found if len(found) == 2 else {}
 
         found = wait_until(ports, lambda: f"the gateway serves HTTP and MQTT: {self.log}")
-        self.http_port, self.mqtt_port = found["http"], found["mqtt"]
+        self.http_port, self.mqtt_port = sorted(found.items())[0][1], sorted(found.items())[1][1]
 
     @property
     def log(self) -> str:

@@ -6,7 +6,9 @@ gateway those may be there twice that nobody had answered. Readers miss none of 
 
 from __future__ import annotations
 
+import http.client
 import shutil
+import ssl
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import paho.mqtt.client as mqtt
 import pytest
+import trustme
 from clients import poll_messages
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -196,6 +200,38 @@ def test_curl_does_what_its_user_may_do(kafka: TestCluster, gateway: GatewayProc
     assert (status, '"value":21.5' in body) == (200, True)
     assert curl(gateway, *pump, f"/topics/{topic}/records")[0] == 403
     assert curl(gateway, *page, f"/topics/{topic}/records?group=others")[0] == 403
+
+
+def test_over_tls_a_certificate_is_a_user(kafka: TestCluster, tmp_path: Path) -> None:
+    topic = create(kafka, "certificates")
+    kafka.allow("pump7", "write,describe", topic=topic)
+    config = tmp_path / "client.properties"
+    config.write_text(kafka.command_config().read_text() + "ssl.principal.mapping.rules=RULE:^CN=([^,]+),.*$/$1/\n")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    server = authority.issue_cert("localhost")
+    server.private_key_pem.write_to_path(tmp_path / "server.key")
+    server.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+    authority.issue_cert(common_name="pump7", organization_name="Prague").configure_cert(context)
+    files = {"--tls-certificate": "server.pem", "--tls-key": "server.key", "--tls-client-ca": "ca.pem"}
+    words = [word for option, name in files.items() for word in (option, str(tmp_path / name))]
+    log_file = tmp_path / "gateway.log"
+    with GatewayProcess(kafka.bootstrap_servers, config, log_file, *words) as gateway:
+        connection = http.client.HTTPSConnection("localhost", gateway.http_port, context=context)
+        connection.request("POST", f"/topics/{topic}", "over HTTP", {"Content-Type": "text/plain"})
+        assert connection.getresponse().status == 200
+        connection.close()
+        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="pump7")
+        client.tls_set_context(context)
+        client.connect("localhost", gateway.mqtt_port)
+        client.loop_start()
+        sent = client.publish(f"{topic}/pump7", "over MQTT", qos=1)
+        wait_until(sent.is_published, lambda: f"the message is acknowledged: {gateway.log}")
+        client.disconnect()
+        client.loop_stop()
+        assert gateway.stop() == 0
+    assert stored(kafka, topic) == {"over HTTP": 1, "over MQTT": 1}
 
 
 def test_a_group_has_its_place_in_kafka(kafka: TestCluster, gateway: GatewayProcess) -> None:
