@@ -2,7 +2,7 @@
 gateway's accounts before it.
 
     with login_broker(directory) as running:
-        running.allow("anna", AclOperation.WRITE, topic="telemetry")
+        running.allow("anna", AclOperation.WRITE, kind=ResourceType.TOPIC, name="telemetry")
         run_with_accounts(running.bootstrap, running.properties("admin"), test)
 """
 

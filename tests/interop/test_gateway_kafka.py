@@ -320,6 +320,20 @@ def test_quiet_users_are_forgotten_and_those_who_follow_are_not(broker: LoginBro
     run_with_accounts(broker.bootstrap, broker.properties("gate"), test)
 
 
+@pytest.mark.parametrize("turns", [0, 1, 5, 20])
+def test_whoever_logs_in_when_the_gateway_stops_is_told(broker: LoginBroker, turns: int) -> None:
+    async def test(accounts: KafkaAccounts) -> None:
+        logins = [Password("anna", "pw-anna"), Password("bob", "pw-bob"), Password("bob", "wrong"), pump(7)]
+        coming = [asyncio.create_task(accounts.account(each)) for each in logins * 2]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await accounts.close()
+        for each in await asyncio.gather(*coming, return_exceptions=True):
+            assert isinstance(each, KafkaAccount | KafkaError), repr(each)
+
+    run_with_accounts(broker.bootstrap, broker.properties("gate") | RULES, test)
+
+
 # --- three brokers ----------------------------------------------------------------------------------------------
 
 TASKS, TOPIC, PARTITIONS = 20, "orders", 3

@@ -44,6 +44,8 @@ OF_RECORDS: Final = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
 TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 BACKOFF_S_FIRST: Final = 0.05
 BACKOFF_S_MAX: Final = 1.0
+MISSING_FAILURES_MAX: Final = 5
+"""A broker may know a new topic a moment later than others; after so many answers it is missing."""
 
 _place = partial(tuple.__new__, Place)
 
@@ -77,6 +79,8 @@ class PartitionQueue:
     """None: a new one is needed."""
     sequence: int = 0
     backoff_s: float = 0.0
+    missing_failures: int = 0
+    """How many brokers in a row did not know the topic: the owner counts them."""
     is_busy: bool = False
     """A request is under way, or it waits before it sends again: the owner sets it."""
     _alone: int = 0

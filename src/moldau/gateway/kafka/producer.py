@@ -23,7 +23,7 @@ from moldau.gateway.kafka.chunks import (
     size_of,
     size_of_values,
 )
-from moldau.gateway.kafka.partition_queue import Next, PartitionQueue
+from moldau.gateway.kafka.partition_queue import MISSING_FAILURES_MAX, Next, PartitionQueue
 from moldau.gateway.kafka.room import Room
 from moldau.gateway.ports import Appended, NewRecord
 from moldau.wire.apis import ApiKey
@@ -210,6 +210,7 @@ class Producer:
         """Get what is missing for a partition, and send again."""
         try:
             topic = await self._brokers.topic(queue.partition.topic)
+            queue.missing_failures = 0
             if self._brokers.leader(topic, queue.partition.partition) is None:
                 self._brokers.forget(topic.name)
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{queue.partition} has no leader")
@@ -217,11 +218,12 @@ class Producer:
                 queue.producer = await self._new_producer()
             queue.is_busy = False
         except KafkaError as error:
-            if error.code in RETRIABLE and error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            queue.missing_failures += error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if error.code in RETRIABLE and queue.missing_failures <= MISSING_FAILURES_MAX:
                 self._after(queue, queue.on_obstacle(error, self._loop.time()))
                 return
             queue.fail(error)
-            queue.is_busy = False
+            queue.is_busy, queue.missing_failures = False, 0
         self._send_soon(queue)
 
     async def _new_producer(self) -> ProducerIdAndEpoch:

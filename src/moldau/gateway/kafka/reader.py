@@ -12,7 +12,7 @@ from moldau.client.cluster import RETRIABLE, Topic
 from moldau.client.fetching.batches import malformed
 from moldau.client.fetching.requests import Fetch, FetchedPartition, FetchLimits
 from moldau.gateway.kafka.brokers import Brokers
-from moldau.gateway.kafka.partition_queue import BACKOFF_S_FIRST, BACKOFF_S_MAX
+from moldau.gateway.kafka.partition_queue import BACKOFF_S_FIRST, BACKOFF_S_MAX, MISSING_FAILURES_MAX
 from moldau.gateway.ports import FoundRecord
 from moldau.wire.apis import ApiKey
 from moldau.wire.batch import BatchHeader
@@ -20,8 +20,6 @@ from moldau.wire.records import decode_records
 
 LIMITS: Final = FetchLimits(wait_ms=5_000, bytes_max=512 << 10, partition_bytes_max=128 << 10)
 REQUEST_MS: Final = 20_000
-MISSING_FAILURES_MAX: Final = 5
-"""A broker that has just started may not know a topic yet; after so many answers it is missing."""
 LOOP_BYTES_MAX: Final = 32 << 10
 """More than this is decoded in a thread."""
 

@@ -219,6 +219,20 @@ def test_a_topic_that_is_deleted_fails_what_waits_for_it() -> None:
     on_bench(test)
 
 
+def test_a_broker_that_does_not_know_a_new_topic_yet_is_asked_again() -> None:
+    async def test(bench: Bench) -> None:
+        sending = bench.start(b"1")
+        await asyncio.sleep(0.005)
+        bench.brokers.forget("a")  # as after an answer of a leader that does not know it yet either
+        bench.cluster.topic_errors["a"] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        bench.cluster.refusals["a", 0].append(Refusal(ErrorCode.UNKNOWN_TOPIC_ID))
+        await asyncio.sleep(0.3)
+        bench.cluster.topic_errors.clear()
+        assert await sending == [Place(0, 0)]
+
+    on_bench(test)
+
+
 def test_without_the_right_to_write_nothing_is_appended() -> None:
     async def test(bench: Bench) -> None:
         bench.cluster.refusals["a", 0].append(Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
