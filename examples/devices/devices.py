@@ -91,6 +91,9 @@ class Pump:
             with suppress(RuntimeError):  # the server is away
                 self._publish_status(self._client, "off").wait_for_publish(GOODBYE_S)
             self._client.disconnect()
+
+    def wait_until_off(self) -> None:
+        if self._client is not None:
             self._client.loop_stop()
 
     def _connect(self) -> mqtt.Client:
@@ -98,6 +101,7 @@ class Pump:
         client.on_connect = self._on_connect
         client.on_publish = lambda _client, _data, number, reason, _properties: self._answers.put((number, reason))
         client.will_set(f"status/{self.name}", "lost", QOS, retain=True)
+        client.reconnect_delay_set(1, 5)
         client.connect(*self._server)
         client.loop_start()
         return client
@@ -158,6 +162,8 @@ def main() -> None:
     finally:
         for pump in pumps:
             pump.switch_off()
+        for pump in pumps:
+            pump.wait_until_off()
     print(f"{sent:,} measurements of {len(pumps)} pumps")
 
 

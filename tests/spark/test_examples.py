@@ -35,7 +35,7 @@ RUN_ALL = os.environ.get("MOLDAU_ALL_EXAMPLES") == "1"
 
 def test_the_examples_exist() -> None:
     names = {path.parent.name for path in PIPELINES}
-    assert names >= {*QUICK, "activity-tracking", "bookstore", "metrics-and-logs", "shop", "warehouse"}
+    assert names >= {*QUICK, "activity-tracking", "bookstore", "devices", "metrics-and-logs", "shop", "warehouse"}
 
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.parent.name)
