@@ -3,7 +3,7 @@ declarations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -69,5 +69,5 @@ def create_handlers(types: Iterable[type[Handler]], parts: BrokerParts | Control
 
 
 @cache
-def _parameters(handler: type[Handler]) -> tuple[str, ...]:
+def _parameters(handler: Callable[..., Handler]) -> tuple[str, ...]:
     return tuple(signature(handler).parameters)
