@@ -3,7 +3,7 @@ declarations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from inspect import signature
@@ -63,11 +63,12 @@ def requirements() -> Mapping[ApiKey, tuple[Needs, ...]]:
 def create_handlers(types: Iterable[type[Handler]], parts: BrokerParts | ControllerParts) -> list[Handler]:
     """Create handlers, each with the parts that its `__init__` names. One with a default may be missing."""
     return [
-        handler(**{name: getattr(parts, name) for name in _parameters(handler) if hasattr(parts, name)})
+        handler(**{name: getattr(parts, name) for name in _parameters()[handler] if hasattr(parts, name)})
         for handler in types
     ]
 
 
 @cache
-def _parameters(handler: Callable[..., Handler]) -> tuple[str, ...]:
-    return tuple(signature(handler).parameters)
+def _parameters() -> Mapping[type[Handler], tuple[str, ...]]:
+    """Return the parameters of the `__init__` of all handlers: it takes a while to find them, and each node asks."""
+    return {handler: tuple(signature(handler).parameters) for handler in declared_handlers()}
