@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from harness.patience import SPARK_PATIENCE_S
-from py4j.java_gateway import JavaClass
 from pyspark.sql import SparkSession
 
 import moldau.spark
 from moldau.spark import archive
 from moldau.spark.java import find_java
-from moldau.spark.java_names import CLASSES
+from moldau.spark.java_names import CLASSES, KeptClass
 
 FRESH = """
 import json, os, sys
@@ -84,7 +83,10 @@ def test_workers_are_forked_from_a_preloaded_process(spark: SparkSession) -> Non
 
 
 def test_pyspark_finds_its_classes_without_asking_the_jvm(spark: SparkSession) -> None:
-    assert {name: type(vars(spark._jvm).get(name)) for name in CLASSES} == dict.fromkeys(CLASSES, JavaClass)
+    kept = {name: vars(spark._jvm).get(name) for name in CLASSES}
+    assert {name: type(found) for name, found in kept.items()} == dict.fromkeys(CLASSES, KeptClass)
+    functions = kept["org.apache.spark.sql.functions"]
+    assert functions.lit is functions.lit
 
 
 def test_a_second_call_returns_the_running_session(spark: SparkSession) -> None:

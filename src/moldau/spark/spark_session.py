@@ -23,7 +23,7 @@ from moldau.base import properties
 from moldau.base.errors import MalformedData
 from moldau.client.secret_properties import SECRET_NAMES, is_secret
 from moldau.platforms.machine import core_quota, usable_cores
-from moldau.spark import archive, java_names, local_files
+from moldau.spark import archive, local_files
 from moldau.spark.class_archive import class_archive
 from moldau.spark.java import BrokenJava, JavaHome, find_java
 from moldau.spark.scripts import library_directory
@@ -91,6 +91,7 @@ def start(
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    from moldau.spark import java_names
     from moldau.spark.errors import conversion
 
     conf = {key: _text(value) for key, value in given.items()}
