@@ -77,9 +77,14 @@ def test_pumps_that_are_hot_or_silent_become_alerts(
     assert sorted(found, key=str) == sorted(expected, key=str)
     assert {alert["alert"] for alert in found} == {"too hot", "silent"}
 
-    records = request(addresses["http"], "GET", "/topics/status/records")["records"]
     without_power = {name for name, each in measurements.items() if None in each}
-    assert {record["key"] for record in records if record["value"] == "lost"} == without_power
+    wait_until(lambda: lost(addresses["http"]) == without_power, lambda: f"wills of {without_power} are published")
+
+
+def lost(address: str) -> set[str]:
+    """The pumps whose last will was published."""
+    records = request(address, "GET", "/topics/status/records")["records"]
+    return {record["key"] for record in records if record["value"] == "lost"}
 
 
 def run_devices(address: str) -> str:
