@@ -22,12 +22,14 @@ class Answered(NamedTuple):
 
 
 class RestClient:
-    def __init__(self, port: int, user: str | None = None, password: str = "") -> None:
+    def __init__(self, port: int, user: str | None = None, password: str = "", token: str | None = None) -> None:
         self._connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE_S)
         self._headers = {}
         if user is not None:
             login = base64.b64encode(f"{user}:{password}".encode()).decode()
             self._headers["Authorization"] = f"Basic {login}"
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ import requests
 from harness.gateway_http import RunningGateway, http_gateway
 from harness.patience import PATIENCE_S, wait_until
 from harness.rest_proxy import JSON, V2, V2_BINARY, V2_JSON, RestClient
+from harness.tokens import Issuer, provider
+from test_oauth import MODULE, one_listener
 
 from moldau.gateway.kafka.accounts import KafkaAccounts
 from moldau.testing import TestBroker
@@ -42,8 +45,9 @@ def produce(client: RestClient, topic: str, *values: Any, partition: int = 0) ->
 class Group:
     """A consumer of a group, on a connection of its own."""
 
-    def __init__(self, gateway: RunningGateway, group: str, user: str | None = None, password: str = "", **config: Any):
-        self.client = RestClient(gateway.port, user, password)
+    def __init__(self, gateway: RunningGateway, group: str, *login: str | None, **config: Any) -> None:
+        """`login` is a user and a password; or none, an empty text and a token."""
+        self.client = RestClient(gateway.port, *login)  # type: ignore[arg-type]
         made = self.client.post(f"/consumers/{group}", {**CONFIG, **config})
         assert made.status == 200, made
         self.uri = made.json["base_uri"]
@@ -290,6 +294,34 @@ def test_each_client_acts_as_its_user(moldau_secure_broker: TestBroker) -> None:
         with Group(gateway, "readers", "anna", anna) as consumer:
             consumer.post("/subscription", {"topics": ["orders"]})
             wait_until(lambda: consumer.client.get(consumer.path + "/records").status == 403, "anna may not read")
+
+
+def test_a_client_with_a_token_consumes(tmp_path: Path) -> None:
+    """The gateway has a user of its own, with tokens too."""
+    with provider(Issuer()) as running:
+        running.clients["gateway"] = "secret"
+        kafka = TestBroker(tmp_path / "data", one_listener(f"{running.url}/jwks")).start()
+        own = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.jaas.config": f"{MODULE};",
+            "sasl.oauthbearer.token.endpoint.url": f"{running.url}/token",
+            "sasl.oauthbearer.client.credentials.client.id": "gateway",
+            "sasl.oauthbearer.client.credentials.client.secret": "secret",
+        }
+        login = (None, "", running.issuer.token("ann"))
+        with http_gateway(lambda: KafkaAccounts(kafka.bootstrap_servers, own, anonymous=True)) as gateway:
+            with RestClient(gateway.port) as client:
+                (cluster,) = client.get("/v3/clusters").json["data"]
+                path = f"/v3/clusters/{cluster['cluster_id']}/topics"
+                assert client.post(path, {"topic_name": "open"}, JSON).status == 201
+                wait_until(lambda: client.get("/topics/open").status == 200, "the topic is known")
+            with Group(gateway, "ann", *login) as ann, Group(gateway, "own") as of_gateway:
+                produce(ann.client, "open", 1)
+                for consumer in (ann, of_gateway):
+                    consumer.post("/subscription", {"topics": ["open"]})
+                    assert [each["value"] for each in consumer.records(1)] == [1]
+        kafka.stop()
 
 
 def test_consumers_leave_their_groups_when_the_gateway_stops(bootstrap: str, create_topic: CreateTopic) -> None:

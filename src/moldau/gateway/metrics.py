@@ -14,6 +14,7 @@ USERS: Final = Family("moldau_gateway_users", GAUGE, "Users of the cluster with 
 UNDER_WAY: Final = Family("moldau_gateway_bytes_under_way", GAUGE, "Bytes of records that are not acknowledged yet.")
 HTTP_CONNECTIONS: Final = Family("moldau_gateway_http_connections", GAUGE, "Open connections of HTTP.")
 HTTP_STREAMS: Final = Family("moldau_gateway_http_streams", GAUGE, "Open event streams and web sockets.")
+HTTP_CONSUMERS: Final = Family("moldau_gateway_http_consumers", GAUGE, "Consumers that clients have made by REST.")
 HTTP_REQUESTS: Final = Family("moldau_gateway_http_requests_total", COUNTER, "Requests that append records.")
 HTTP_REFUSED: Final = Family("moldau_gateway_http_refused_total", COUNTER, "Requests that were answered with an error.")
 HTTP_RECORDS: Final = Family("moldau_gateway_http_records_total", COUNTER, "Records in requests.")
@@ -51,6 +52,7 @@ def steps(measured: Measured) -> Iterator[str]:
 def _of_http(http: HttpServer) -> Iterator[str]:
     yield single(HTTP_CONNECTIONS, http.connections)
     yield single(HTTP_STREAMS, http.outflow.open)
+    yield single(HTTP_CONSUMERS, http.consumers.count)
     yield single(HTTP_REQUESTS, http.counters.requests)
     yield single(HTTP_REFUSED, http.counters.refused)
     yield single(HTTP_RECORDS, http.counters.records)

@@ -24,6 +24,7 @@ from moldau.gateway.kafka.own_cluster import create_compacted
 from moldau.gateway.kafka.partition_queue import BACKOFF_S_FIRST
 from moldau.gateway.kafka.room import Room
 from moldau.gateway.ports import Certificate, Credentials, Password, Token
+from moldau.security.principals import ANONYMOUS
 from moldau.security.sasl.client import ClientLogin
 from moldau.security.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM_MECHANISMS
 
@@ -69,7 +70,7 @@ class KafkaAccounts:
         self._accounts: WeakSet[KafkaAccount] = WeakSet()
         """All: a device that is connected keeps its account when it is quiet and forgotten here."""
         self._is_closed = False
-        self.own = self._account("the gateway", login)
+        self.own = self._account(ANONYMOUS.name if login is None else login.user, login)
         self._known: dict[Credentials, _Known] = {}
         self._coming: dict[Credentials, asyncio.Task[KafkaAccount]] = {}
         self._refused: dict[Credentials, tuple[float, KafkaError]] = {}

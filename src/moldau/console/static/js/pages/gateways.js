@@ -30,6 +30,7 @@ function gatewayCard(gateway) {
     ]),
     gateway.http && [h("h3", "HTTP"), figures([
       ["Connections", format.count(now.http_connections)],
+      ["Consumers", format.count(now.http_consumers), "made by REST"],
       ["Streams", format.count(now.http_streams), "of events, and web sockets"],
       ["Requests", perSecond(rate.http_requests_total), `${format.count(total.http_requests_total)} since the start`],
       ["Records in", perSecond(rate.http_records_total), byteRate(rate.http_bytes_total)],
