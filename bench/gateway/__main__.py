@@ -1,5 +1,5 @@
-"""How many requests and records a second the gateway takes over HTTP from devices, and how long a request takes,
-beside the same HTTP server without anything behind it.
+"""How many requests and records a second the gateway takes from devices over HTTP and MQTT, how long a request takes,
+beside the same HTTP server without anything behind it, and what a quiet device costs.
 
     python -m bench.gateway
     python -m bench.gateway --only array --rounds 1 --seconds 2    # does it work at all?
@@ -38,6 +38,8 @@ class Load(NamedTuple):
     records: int = 1
     per_second: float = 0.0
     is_bare: bool = False
+    in_flight: int = 0
+    """Over MQTT: messages of a device that are not acknowledged. 0: HTTP."""
 
 
 LOADS = (
@@ -46,7 +48,10 @@ LOADS = (
     Load("one record a request, 1,000 devices", 1_000),
     Load("arrays of 1,000 records, 8 devices", 8, 1_000),
     Load("1,000 requests a second, 100 devices", 100, 1, 1_000.0),
+    Load("MQTT, QoS 1, 64 devices, 10 in flight each", 64, in_flight=10),
+    Load("MQTT, QoS 1, 1,000 devices, 1 in flight each", 1_000, in_flight=1),
 )
+QUIET = 5_000
 HEADERS = ("", "requests/s", "records/s", "requests of a core", "records of a core", "p50 ms", "p99 ms", "MiB")
 
 
@@ -62,8 +67,9 @@ class Outcome(NamedTuple):
 
 def measure(load: Load, port: int, pid: int, seconds: float) -> Outcome:
     before = cpu_seconds(pid)
-    command = [sys.executable, "-m", "bench.gateway.http_devices"]
-    numbers = map(str, (port, load.connections, seconds, load.records, load.per_second))
+    command = [sys.executable, "-m", f"bench.gateway.{'mqtt' if load.in_flight else 'http'}_devices"]
+    about = (load.in_flight,) if load.in_flight else (load.records, load.per_second)
+    numbers = map(str, (port, load.connections, seconds, *about))
     found: dict[str, Any] = json.loads(subprocess.run([*command, *numbers], stdout=subprocess.PIPE, check=True).stdout)
     cost = cpu_seconds(pid) - before
     requests, spent = found["requests"], found["seconds"]
@@ -78,45 +84,65 @@ def measure(load: Load, port: int, pid: int, seconds: float) -> Outcome:
     )
 
 
+def quiet_bytes(port: int, pid: int) -> float:
+    """Return what each device costs that is connected and says nothing."""
+    before = resident_mib(pid)
+    command = [sys.executable, "-m", "bench.gateway.mqtt_devices", str(port), str(QUIET), "quiet"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as devices:
+        assert devices.stdout is not None
+        assert devices.stdout.readline() == b"connected\n"
+        return (resident_mib(pid) - before) * (1 << 20) / QUIET
+
+
 @contextmanager
 def serving(command: Callable[[int], list[str]]) -> Iterator[tuple[int, int]]:
     """Start a server that gets its port; yield the port and its process id."""
     (port,) = free_ports(1)
     process = subprocess.Popen(command(port), stderr=subprocess.DEVNULL)
     try:
-        while not is_open(f"localhost:{port}"):
-            assert process.poll() is None, "the server ended"
-            time.sleep(PORT_POLL_S)
+        _await(port, process)
         yield port, process.pid
     finally:
         process.terminate()
         process.wait()
 
 
+def _await(port: int, process: subprocess.Popen[bytes] | None = None) -> None:
+    while not is_open(f"localhost:{port}"):
+        assert process is None or process.poll() is None, "the server ended"
+        time.sleep(PORT_POLL_S)
+
+
 def main(rounds: int, seconds: float, only: list[str] | None, markdown: Path | None) -> None:
     with ExitStack() as house:
         broker = house.enter_context(MoldauProcess()).start()
         create_topics(broker.address, {"bench": PARTITIONS})
-        gateway = house.enter_context(serving(lambda port: _gateway(broker.address, port)))
+        (mqtt,) = free_ports(1)
+        http, pid = house.enter_context(serving(lambda port: _gateway(broker.address, port, mqtt)))
+        _await(mqtt)
         bare = house.enter_context(serving(lambda port: [sys.executable, "-m", "bench.gateway.bare", str(port)]))
+        quiet = quiet_bytes(mqtt, pid)  # first: later there is memory that was used before
         outcomes: dict[str, list[Outcome]] = {}
         for _ in range(rounds):
             for load in [load for load in LOADS if is_wanted(load.name, only)]:
-                outcome = measure(load, *(bare if load.is_bare else gateway), seconds)
+                server = bare if load.is_bare else (mqtt if load.in_flight else http, pid)
+                outcome = measure(load, *server, seconds)
                 outcomes.setdefault(load.name, []).append(outcome)
                 print(load.name, *map(number, outcome), file=sys.stderr)
     rows = [
         [name, *[number(statistics.median(column)) for column in zip(*each, strict=True)]]
         for name, each in outcomes.items()
     ]
-    table = Table("HTTP devices", HEADERS, rows)
+    title = f"Devices; {QUIET:,} quiet ones over MQTT cost the gateway {quiet / 1024:.1f} KiB each"
+    table = Table(title, HEADERS, rows)
     show(table)
     if markdown is not None:
         write_markdown(markdown, [table])
 
 
-def _gateway(address: str, port: int) -> list[str]:
-    return [sys.executable, "-m", "moldau", "gateway", "-b", address, "--http", f"localhost:{port}"]
+def _gateway(address: str, http: int, mqtt: int) -> list[str]:
+    listen = ["--http", f"localhost:{http}", "--mqtt", f"localhost:{mqtt}"]
+    return [sys.executable, "-m", "moldau", "gateway", "-b", address, *listen]
 
 
 if __name__ == "__main__":
