@@ -113,6 +113,17 @@ def test_a_request_that_is_sent_again_is_done_once(gateway: RunningGateway, clus
     assert values(cluster) == [b"1"]
 
 
+def test_what_may_be_appended_is_said_of_all_records_that_were_refused(
+    gateway: RunningGateway, cluster: MemoryCluster
+) -> None:
+    cluster.refuse_records("telemetry", ErrorCode.NOT_ENOUGH_REPLICAS)
+    cluster.refuse_records("telemetry", ErrorCode.REQUEST_TIMED_OUT)
+    answers = [gateway.post("/topics/telemetry", b"[1, 2]", Idempotency_Key="a") for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 504
+    assert values(cluster) == []
+
+
 # --- hostile devices ------------------------------------------------------------------------------------------------
 
 
@@ -138,13 +149,21 @@ def test_a_head_without_end_is_cut_off_before_it_is_long(gateway: RunningGateway
 
 
 @pytest.mark.parametrize(
-    "framing", [b"Content-Length: 50000\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"]
+    "framing",
+    [b"Content-Length: 50000\r\n\r\nx", b"Content-Length: 5\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"],
 )
 def test_half_a_body_is_answered_in_time(gateway: RunningGateway, cluster: MemoryCluster, framing: bytes) -> None:
     with gateway.connect() as half:
         half.sendall(HEAD + framing)
         assert received(half).startswith(b"HTTP/1.1 408")
     assert values(cluster) == []
+
+
+def test_half_a_place_of_a_group_is_answered_in_time(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    with gateway.connect() as half:
+        half.sendall(b'PUT /topics/telemetry/groups/g HTTP/1.1\r\nContent-Length: 19\r\n\r\n{"position"')
+        assert received(half).startswith(b"HTTP/1.1 408")
+    assert not cluster.committed
 
 
 @pytest.mark.parametrize("size", [b"100001", b"100000000000000000000000", b"-1", b"1e3"])
@@ -250,6 +269,12 @@ def test_a_page_of_another_site_may_not_use_the_gateway(gateway: RunningGateway,
         {"Origin": f"http://evil.example:{gateway.port}", "Host": f"evil.example:{gateway.port}"},
     ):
         assert gateway.post("/topics/telemetry", b"1", **headers)[0] in (403, 421)
+    for name, status in ((f"evil.example:{gateway.port}", 421), (f"localhost:{gateway.port}", 200)):
+        with gateway.connect() as browser:  # says no origin to what it takes for the page's own site
+            browser.sendall(
+                f"GET /topics/telemetry/records HTTP/1.0\r\nHost: {name}\r\nAccept-Language: cs\r\n\r\n".encode()
+            )
+            assert answers(received(browser).replace(b"HTTP/1.0", b"HTTP/1.1")) == [b"%d" % status]
     assert gateway.post("/topics/telemetry", b"1", Origin=f"http://localhost:{gateway.port}")[0] == 200
     assert values(cluster) == [b"1"]
 
@@ -270,5 +295,5 @@ def test_requests_that_wait_for_the_cluster_are_answered_when_the_gateway_stops(
         wait_until(lambda: cluster.append_calls == 1, "the record is with the cluster")
         began = time.monotonic()
         gateway.loop.call_soon_threadsafe(gateway.server.stop)
-        assert received(waiting).startswith(b"HTTP/1.1 503")
+        assert received(waiting).startswith(b"HTTP/1.1 504")  # it may be appended
         assert time.monotonic() - began < PATIENCE_S
