@@ -282,6 +282,7 @@ class MemoryFollowing:
 
     async def next(self) -> Sequence[FoundRecord]:
         await self._account.log_in()
+        await asyncio.sleep(0)  # a real fetch is never done at once
         while True:
             assert not self._is_closed, "it was closed"
             topic = self._account.readable(self._topic)

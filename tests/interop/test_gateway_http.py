@@ -113,6 +113,17 @@ def test_a_request_that_is_sent_again_is_done_once(gateway: RunningGateway, clus
     assert values(cluster) == [b"1"]
 
 
+def test_what_may_be_appended_is_said_of_all_records_that_were_refused(
+    gateway: RunningGateway, cluster: MemoryCluster
+) -> None:
+    cluster.refuse_records("telemetry", ErrorCode.NOT_ENOUGH_REPLICAS)
+    cluster.refuse_records("telemetry", ErrorCode.REQUEST_TIMED_OUT)
+    answers = [gateway.post("/topics/telemetry", b"[1, 2]", Idempotency_Key="a") for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 504
+    assert values(cluster) == []
+
+
 # --- hostile devices ------------------------------------------------------------------------------------------------
 
 
@@ -138,13 +149,21 @@ def test_a_head_without_end_is_cut_off_before_it_is_long(gateway: RunningGateway
 
 
 @pytest.mark.parametrize(
-    "framing", [b"Content-Length: 50000\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"]
+    "framing",
+    [b"Content-Length: 50000\r\n\r\nx", b"Content-Length: 5\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"],
 )
 def test_half_a_body_is_answered_in_time(gateway: RunningGateway, cluster: MemoryCluster, framing: bytes) -> None:
     with gateway.connect() as half:
         half.sendall(HEAD + framing)
         assert received(half).startswith(b"HTTP/1.1 408")
     assert values(cluster) == []
+
+
+def test_half_a_place_of_a_group_is_answered_in_time(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    with gateway.connect() as half:
+        half.sendall(b'PUT /topics/telemetry/groups/g HTTP/1.1\r\nContent-Length: 19\r\n\r\n{"position"')
+        assert received(half).startswith(b"HTTP/1.1 408")
+    assert not cluster.committed
 
 
 @pytest.mark.parametrize("size", [b"100001", b"100000000000000000000000", b"-1", b"1e3"])
@@ -184,6 +203,64 @@ def test_too_many_large_bodies_at_a_time_are_refused(gateway: RunningGateway) ->
         assert sorted(answers) == [b"HTTP/1.1 408", b"HTTP/1.1 503"]
 
 
+def answers(data: bytes) -> list[bytes]:
+    """Return the status of each answer."""
+    return [part[1:4] for part in data.split(b"HTTP/1.1")[1:]]
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"TLS/1.2, websocket"])
+def test_the_body_of_a_request_that_offers_another_protocol_is_read(
+    protocol: bytes, gateway: RunningGateway, cluster: MemoryCluster
+) -> None:
+    """As Java's clients and `curl --http2` offer HTTP/2 with each first request."""
+    offer = HEAD + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: " + protocol + b"\r\nHTTP2-Settings: AAM\r\n"
+    with gateway.connect() as device:
+        device.sendall(offer + b"Content-Length: 5\r\n\r\nwhole" + HEAD + b"Content-Length: 4\r\n\r\nnext")
+        wait_until(lambda: len(values(cluster)) == 2, "both are appended")
+        device.sendall(offer + b"Content-Length: 4\r\n\r\nha")
+        device.sendall(b"lf")
+        wait_until(lambda: len(values(cluster)) == 3, "and a body in two pieces")
+        device.sendall(offer + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n4\r\nlast\r\n0\r\n\r\n")
+        assert answers(received(device)) == [b"200"] * 4
+    assert sorted(each or b"" for each in values(cluster)) == [b"half", b"last", b"next", b"whole"]
+
+
+@pytest.mark.parametrize("trailer", [b"X: " + b"y" * 60_000, b"X: y\r\n" * 10_000])
+def test_trailers_without_end_are_cut_off(trailer: bytes, gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    with gateway.connect() as endless:
+        endless.settimeout(PATIENCE_S)
+        endless.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n")
+        sent = 0
+        try:
+            while sent < 20_000_000:
+                sent += endless.send(trailer)
+        except OSError:
+            pass
+        assert sent < 20_000_000
+    assert values(cluster) == []
+
+
+def test_trailers_are_no_headers(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    with gateway.connect() as device:
+        framing = b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\nx\r\n0\r\n"
+        device.sendall(HEAD + framing + b"Authorization: Digest x\r\nKafka-Header-Name: y\r\n\r\n")
+        assert answers(received(device)) == [b"200"]
+    assert cluster.topics["telemetry"].records()[0].headers == ()
+
+
+def test_requests_far_ahead_of_their_answers_are_cut_off(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    gateway.call(cluster.hold_appends)
+    request = HEAD + b"Content-Length: 1\r\n\r\n1"
+    with gateway.connect() as ahead:
+        ahead.sendall(request * 40)
+        wait_until(lambda: cluster.append_calls == 1, "the first is with the cluster")
+        gateway.call(cluster.let_appends_go)
+        wait_until(lambda: len(values(cluster)) == 40, "forty are answered in turn")
+        gateway.call(cluster.hold_appends)
+        ahead.sendall(request * 1_000)
+        assert answers(received(ahead)) == [b"200"] * 40
+
+
 def test_a_page_of_another_site_may_not_use_the_gateway(gateway: RunningGateway, cluster: MemoryCluster) -> None:
     for headers in (
         {"Origin": "http://evil.example"},
@@ -192,6 +269,12 @@ def test_a_page_of_another_site_may_not_use_the_gateway(gateway: RunningGateway,
         {"Origin": f"http://evil.example:{gateway.port}", "Host": f"evil.example:{gateway.port}"},
     ):
         assert gateway.post("/topics/telemetry", b"1", **headers)[0] in (403, 421)
+    for name, status in ((f"evil.example:{gateway.port}", 421), (f"localhost:{gateway.port}", 200)):
+        with gateway.connect() as browser:  # says no origin to what it takes for the page's own site
+            browser.sendall(
+                f"GET /topics/telemetry/records HTTP/1.0\r\nHost: {name}\r\nAccept-Language: cs\r\n\r\n".encode()
+            )
+            assert answers(received(browser).replace(b"HTTP/1.0", b"HTTP/1.1")) == [b"%d" % status]
     assert gateway.post("/topics/telemetry", b"1", Origin=f"http://localhost:{gateway.port}")[0] == 200
     assert values(cluster) == [b"1"]
 
@@ -212,5 +295,5 @@ def test_requests_that_wait_for_the_cluster_are_answered_when_the_gateway_stops(
         wait_until(lambda: cluster.append_calls == 1, "the record is with the cluster")
         began = time.monotonic()
         gateway.loop.call_soon_threadsafe(gateway.server.stop)
-        assert received(waiting).startswith(b"HTTP/1.1 503")
+        assert received(waiting).startswith(b"HTTP/1.1 504")  # it may be appended
         assert time.monotonic() - began < PATIENCE_S

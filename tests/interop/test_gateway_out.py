@@ -119,6 +119,24 @@ def test_pages_follow_each_other(gateway: RunningGateway, cluster: MemoryCluster
     assert cluster.followings == 0
 
 
+def test_a_page_without_waiting_has_what_is_there(gateway: RunningGateway, cluster: MemoryCluster) -> None:
+    add(gateway, cluster, b"1", b"2")
+    status, page = ask(gateway, "/topics/telemetry/records?wait=0")
+    assert (status, [record["value"] for record in page["records"]]) == (200, [1, 2])
+    assert ask(gateway, f"/topics/telemetry/records?wait=0&from={page['position']}") == (200, {**page, "records": []})
+
+
+def test_the_head_of_a_stream_has_an_end(gateway: RunningGateway) -> None:
+    connection = http.client.HTTPConnection("localhost", gateway.port, timeout=PATIENCE_S)
+    for method in ("HEAD", "HEAD", "GET"):
+        connection.request(method, "/topics/telemetry/records", headers=EVENTS)
+        response = connection.getresponse()
+        assert (response.status, response.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")
+        if method == "HEAD":
+            assert response.read() == b""
+    connection.close()
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [("max=5001", 400), ("wait=31", 400), ("max=x", 400), ("from=soon", 400), ("partition=2", 404), ("until=1", 400)],

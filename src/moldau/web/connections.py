@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 import time
-from typing import Any, Final, cast
+from collections import deque
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from moldau.base.errors import MalformedData
 from moldau.security.tls.names import subject
 
+if TYPE_CHECKING:
+    import httptools  # a server on h11 does without it
+
 CERTIFICATE: Final = "certificate"
 """The key, in the `state` of a scope, of the subject of a client's certificate."""
+PIPELINED_MAX: Final = 50
+"""Requests of one connection that wait for the answer to another: each takes some kilobytes."""
+_NOWHERE: Final[deque[Any]] = deque(maxlen=0)
 
 
 class CutsSlowClients(asyncio.Protocol):
@@ -41,14 +50,20 @@ class CutsSlowClients(asyncio.Protocol):
 
 class BoundsHeads(asyncio.Protocol):
     """Before uvicorn's protocol on httptools: closes a connection whose next request has no whole head in time, or one
-    that is too long. A connection that has just been opened has the same time for its first. A timer looks now and then
-    whether that is so: to set one for each request would cost more than the rest."""
+    that sends much that is no body: a head, trailers, or requests ahead of their answers. A connection that has just
+    been opened has the same time for its first head. A timer looks now and then whether that is so: to set one for each
+    request would cost more than the rest."""
 
     head_seconds_max: float
     head_bytes_max: int
     transport: asyncio.Transport
+    pipeline: Collection[Any]
+    """Requests behind the one that is being answered."""
+    headers: Any
+    parser: httptools.HttpRequestParser
     _timer: asyncio.TimerHandle | None = None
-    _head_bytes = 0
+    _bytes = 0
+    """Since there was the last of a body, or a whole head."""
     _is_in_head = True
     _began = 0.0
 
@@ -58,10 +73,9 @@ class BoundsHeads(asyncio.Protocol):
         self._look_again(self.head_seconds_max)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_in_head:
-            self._head_bytes += len(data)
+        self._bytes += len(data)
         super().data_received(data)
-        if self._is_in_head and self._head_bytes > self.head_bytes_max:
+        if self._bytes > self.head_bytes_max:
             self.transport.abort()
 
     def on_message_begin(self) -> None:
@@ -69,8 +83,17 @@ class BoundsHeads(asyncio.Protocol):
         super().on_message_begin()  # type: ignore[misc]  # of uvicorn's protocol
 
     def on_headers_complete(self) -> None:
-        self._is_in_head, self._head_bytes = False, 0
+        self._is_in_head, self._bytes = False, 0
         super().on_headers_complete()  # type: ignore[misc]
+        if not self.parser.should_upgrade():
+            self.headers = _NOWHERE  # trailers are no headers
+        if len(self.pipeline) > PIPELINED_MAX:
+            self.transport.abort()
+            raise ConnectionAbortedError("too many requests ahead of their answers")  # ends the parser's work
+
+    def on_body(self, body: bytes) -> None:
+        self._bytes = 0
+        super().on_body(body)  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -89,6 +112,44 @@ class BoundsHeads(asyncio.Protocol):
             self.transport.abort()
         else:
             self._look_again(left)
+
+
+class IgnoresUpgrades(asyncio.Protocol):
+    """Reads a request that offers another protocol, such as HTTP/2, as one that does not, if it is no web socket.
+    httptools passes over the body of such a request, as if it were written in the other protocol already."""
+
+    parser: httptools.HttpRequestParser
+    headers: list[tuple[bytes, bytes]]
+    url: bytes
+    ws_protocol_class: Any
+    _received = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._received = data
+        super().data_received(data)
+
+    def _should_upgrade(self) -> bool:
+        return self.parser.get_method() != b"CONNECT"
+
+    def handle_websocket_upgrade(self) -> None:
+        """uvicorn calls it when it has caught what the parser raises behind the head of such a request."""
+        if self._is_web_socket():
+            super().handle_websocket_upgrade()  # type: ignore[misc]  # of uvicorn's protocol
+            return
+        raised = sys.exception()
+        assert raised is not None
+        rest = self._received[raised.args[0] :]
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        lines = [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
+        self.parser = type(self.parser)(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+        self.data_received(b"".join([line, *lines, b"\r\n", rest]))
+
+    def _is_web_socket(self) -> bool:
+        headers = dict(self.headers)
+        has_body = b"content-length" in headers or b"transfer-encoding" in headers
+        is_offered = headers[b"upgrade"].lower() == b"websocket" and self.parser.get_method() == b"GET"
+        return is_offered and not has_body and self.ws_protocol_class is not None
 
 
 class JoinsWrites(asyncio.Protocol):

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 from uvicorn.importer import import_from_string
 
-from moldau.web.connections import BoundsHeads, CutsSlowClients, JoinsWrites, TellsCertificate
+from moldau.web.connections import BoundsHeads, CutsSlowClients, IgnoresUpgrades, JoinsWrites, TellsCertificate
 
 SOCKET_MESSAGE_BYTES_MAX: Final = 64 << 10
 """Of a client: it has little to say."""
@@ -109,7 +109,7 @@ def _protocol(settings: ServerSettings) -> Any:
         before.append(CutsSlowClients)
         values["slow_seconds_max"] = settings.slow_seconds_max
     if settings.head_seconds_max is not None:
-        before += [BoundsHeads, JoinsWrites]
+        before += [IgnoresUpgrades, BoundsHeads, JoinsWrites]
         values |= {"head_seconds_max": settings.head_seconds_max, "head_bytes_max": settings.header_bytes_max}
     if settings.client_authorities is not None:
         before.append(TellsCertificate)

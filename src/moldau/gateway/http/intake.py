@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import unquote
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from moldau.gateway.http.answers import Answer, answer_of
+from moldau.gateway.http.answers import MAY_BE_THERE, Answer, answer_of
 from moldau.gateway.http.bodies import Options, options_of, records_of, values_of
 from moldau.gateway.http.credentials import CHALLENGE
 from moldau.gateway.http.limits import HttpLimits
@@ -60,7 +60,7 @@ class Intake:
         try:
             answer = await self._answer(scope, receive, topic)
         except asyncio.CancelledError:  # the server stops
-            answer = _told(ApiError(503, "STOPPING", "the gateway stops; what it did not answer may be appended"))
+            answer = _told(ApiError(MAY_BE_THERE, "STOPPING", "the gateway stops; the records may have been appended"))
         except Exception as error:
             failed = API_ERRORS.of(error)
             answer, more = _told(failed), headers_of_failure(failed)
@@ -100,19 +100,22 @@ class Intake:
         declared = headers.get(b"content-length", b"0")
         if len(declared) > 18 or not declared.isdigit() or int(declared) > self.limits.body_bytes:
             raise self._too_large()
-        message = await receive()
-        if message["type"] == "http.request" and not message.get("more_body"):
-            whole: bytes = message.get("body", b"")
-            if len(whole) > self.limits.body_bytes:
-                raise self._too_large()
-            return whole
-        size = int(declared) or self.limits.body_bytes
-        self.take(size)
         try:
             async with asyncio.timeout(self.limits.body_seconds):
-                return await self._rest(receive, bytearray(message.get("body", b"")), message["type"])
+                message = await receive()
+                if message["type"] != "http.request" or message.get("more_body"):
+                    return await self._in_pieces(receive, message, int(declared) or self.limits.body_bytes)
         except TimeoutError:
             raise ApiError(408, TOO_SLOW, f"the body took more than {self.limits.body_seconds:g} s") from None
+        whole: bytes = message.get("body", b"")
+        if len(whole) > self.limits.body_bytes:
+            raise self._too_large()
+        return whole
+
+    async def _in_pieces(self, receive: Receive, first: Message, size: int) -> bytes:
+        self.take(size)
+        try:
+            return await self._rest(receive, bytearray(first.get("body", b"")), first["type"])
         finally:
             self.give_back(size)
 

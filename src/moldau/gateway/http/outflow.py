@@ -4,17 +4,16 @@ records; `PUT /topics/TOPIC/groups/GROUP` notes how far a group has got."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from moldau.gateway.http.intake import headers_of_failure
-from moldau.gateway.http.limits import HttpLimits
+from moldau.gateway.http.intake import Intake, headers_of_failure
 from moldau.gateway.http.outgoing import Outgoing
-from moldau.gateway.http.positions import LENGTH_MAX, positions_of, text_of
+from moldau.gateway.http.positions import positions_of, said, text_of
 from moldau.gateway.http.sockets import RecordSocket
 from moldau.gateway.http.starts import EARLIEST, LATEST, Start, positions_at, start_of
 from moldau.gateway.http.visitors import Visitors, headers_of
@@ -22,7 +21,7 @@ from moldau.gateway.http.words import API_ERRORS
 from moldau.gateway.ports import Account
 from moldau.gateway.steady_reader import SteadyReader
 from moldau.web.failures import bad_request, too_many
-from moldau.web.requests import path_names, read_json
+from moldau.web.requests import path_names
 from moldau.web.responses import error_response, json_response
 from moldau.web.streams import EventStreams, StreamLimits
 
@@ -33,15 +32,16 @@ EVENT_STREAM: Final = "text/event-stream"
 PAGE_MAX: Final = 5_000
 PAGE_RECORDS: Final = 500
 WAIT_S_MAX: Final = 30
-COMMIT_BYTES_MAX: Final = LENGTH_MAX + 100
+FETCH_S: Final = 5
+"""How long records that are there may take: who waits for none that come wants these."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Outflow:
-    def __init__(self, visitors: Visitors, limits: HttpLimits) -> None:
-        self._visitors, self._streams_max = visitors, limits.streams
-        stream_limits = StreamLimits(limits.streams, STREAM_S_MAX, ALIVE_EVERY_S)
+    def __init__(self, visitors: Visitors, intake: Intake) -> None:
+        self._visitors, self._intake, self._streams_max = visitors, intake, intake.limits.streams
+        stream_limits = StreamLimits(self._streams_max, STREAM_S_MAX, ALIVE_EVERY_S)
         self._events = EventStreams(stream_limits, API_ERRORS, "streams of records")
         self.open = 0
         """Event streams and web sockets."""
@@ -67,6 +67,9 @@ class Outflow:
         account = await self._account(request)
         topic = path_names(request)["topic"]
         outgoing = await self._begin(account, topic, start)
+        if request.method == "HEAD":  # its answer has an end
+            outgoing.close()
+            return Response(media_type=EVENT_STREAM)
         try:
             response = self._events.response(outgoing.events, on_end=lambda: self._end(outgoing))
         except BaseException:
@@ -79,8 +82,11 @@ class Outflow:
         start, others = start_of(request.scope["query_string"], EARLIEST, others=("max", "wait"))
         records_max = _number(others, "max", PAGE_RECORDS, PAGE_MAX)
         wait_s = _number(others, "wait", 1, WAIT_S_MAX)
-        outgoing = await self._begin(await self._account(request), path_names(request)["topic"], start)
+        account, topic = await self._account(request), path_names(request)["topic"]
+        outgoing = await self._begin(account, topic, start)
         try:
+            if not wait_s and outgoing.is_behind(await account.bounds(topic)):
+                wait_s = FETCH_S
             return Response(await outgoing.page(records_max, wait_s), media_type="application/json")
         finally:
             outgoing.close()
@@ -120,11 +126,12 @@ class Outflow:
 
     async def _commit(self, request: Request) -> Response:
         account, names = await self._account(request), path_names(request)
-        said: Any = await read_json(request, COMMIT_BYTES_MAX)
-        if not isinstance(said, dict) or said.keys() != {"position"} or not isinstance(said["position"], str):
+        body = await self._intake.body(request.receive, headers_of(request.scope))
+        position = said(body, "position")
+        if position is None:
             raise bad_request('the body must be {"position": "0:13,1:40"}, the next offset of each partition')
-        await account.commit(names["group"], names["topic"], positions_of(said["position"]))
-        return json_response({"position": said["position"]})
+        await account.commit(names["group"], names["topic"], positions_of(position))
+        return json_response({"position": position})
 
     async def _account(self, connection: HTTPConnection) -> Account:
         return await self._visitors.account(connection.scope, headers_of(connection.scope))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from moldau.gateway.http.intake import off_the_loop
@@ -29,6 +29,10 @@ class Outgoing:
     def position(self) -> str:
         """Behind the last record that was told."""
         return text_of(self._at)
+
+    def is_behind(self, bounds: Mapping[int, tuple[int, int]]) -> bool:
+        """Whether there is something behind its position."""
+        return any(offset < bounds[partition][1] for partition, offset in self._at.items() if partition in bounds)
 
     def close(self) -> None:
         self._reader.close()

@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
+
 from moldau.web.failures import bad_request
 
 PARTITIONS_MAX: Final = 1_000
 LENGTH_MAX: Final = 30_000
+_fields: Final = msgspec.json.Decoder(dict[str, str])
 _PAIR: Final = re.compile(r"([0-9]{1,9}):([0-9]{1,18})")
 
 
@@ -29,6 +32,15 @@ def positions_of(text: str) -> dict[int, int]:
         if 0 < len(positions) <= PARTITIONS_MAX:
             return positions
     raise bad_request(f"{text[:40]!r} is no position: expected the next offset of each partition, such as 0:13,1:40")
+
+
+def said(message: bytes, name: str) -> str | None:
+    """Return the position in a message `{name: POSITION}`; None if it is no such message."""
+    try:
+        fields = _fields.decode(message)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return fields.get(name) if len(fields) == 1 else None
 
 
 def looks_like_positions(text: str) -> bool:

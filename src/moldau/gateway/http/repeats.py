@@ -10,31 +10,33 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from moldau.gateway.http.answers import SOME_REFUSED, Answer
+from moldau.gateway.http.answers import MAY_BE_THERE, SOME_REFUSED, Answer
 from moldau.web.failures import ApiError
 
 HEADER: Final = b"idempotency-key"
 KEY_LENGTH_MAX: Final = 200
 REMEMBERED_S: Final = 3600.0
 BYTES_MAX: Final = 64 << 20
-"""Of the answers that are remembered: beyond this the oldest are forgotten before their time."""
+"""Of the answers that are remembered, besides requests under way: beyond this the oldest are forgotten before their time."""
 ENTRY_BYTES: Final = 600
-MAY_BE_THERE: Final = 504
+_Place = tuple[str, str, bytes]
+"""User, topic and key."""
 
 
 @dataclass(slots=True)
 class _Request:
     body_hash: bytes
     answer: asyncio.Future[Answer]
-    since: float
+    answered_at: float = 0.0
     size: int = ENTRY_BYTES
 
 
 class Repeats:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._requests: OrderedDict[tuple[str, str, bytes], _Request] = OrderedDict()
-        """By user, topic and key, oldest first."""
+        self._under_way: dict[_Place, _Request] = {}
+        self._done: OrderedDict[_Place, _Request] = OrderedDict()
+        """In the order of their answers."""
         self._bytes = 0
 
     async def once(
@@ -46,46 +48,41 @@ class Repeats:
             raise ApiError(400, "BAD_REQUEST", f"Idempotency-Key must have 1 to {KEY_LENGTH_MAX} bytes")
         self._forget_old()
         place, hashed = (user, topic, key), sha256(body).digest()
-        earlier = self._requests.get(place)
+        earlier = self._under_way.get(place) or self._done.get(place)
         if earlier is not None:
             if earlier.body_hash != hashed:
                 raise ApiError(422, "KEY_REUSED", "another body was sent with this Idempotency-Key")
             return await asyncio.shield(earlier.answer)
-        request = _Request(hashed, asyncio.get_running_loop().create_future(), self._clock())
-        self._requests[place] = request
-        self._bytes += request.size
+        request = self._under_way[place] = _Request(hashed, asyncio.get_running_loop().create_future())
         try:
             answer = await do()
         except BaseException as error:
-            self._drop(place)
             request.answer.set_exception(_cancelled() if isinstance(error, asyncio.CancelledError) else error)
             request.answer.exception()  # perhaps nobody waits for it
             raise
+        finally:
+            del self._under_way[place]
         request.answer.set_result(answer)
-        if answer.status >= 300 and answer.status not in (SOME_REFUSED, MAY_BE_THERE):
-            self._drop(place)
-        else:
-            self._grow(request, len(answer.body))
+        if answer.status < 300 or answer.status in (SOME_REFUSED, MAY_BE_THERE):
+            self._remember(place, request, answer)
         return answer
 
-    def _grow(self, request: _Request, size: int) -> None:
-        request.size += size
-        self._bytes += size
+    def _remember(self, place: _Place, request: _Request, answer: Answer) -> None:
+        request.answered_at = self._clock()
+        request.size += len(answer.body)
+        self._bytes += request.size
+        self._done[place] = request
         self._forget_old()
 
     def _forget_old(self) -> None:
         before = self._clock() - REMEMBERED_S
-        while self._requests:
-            place, oldest = next(iter(self._requests.items()))
-            if oldest.since >= before and self._bytes <= BYTES_MAX:
+        while self._done:
+            oldest = next(iter(self._done.values()))
+            if oldest.answered_at >= before and self._bytes <= BYTES_MAX:
                 return
-            self._drop(place)
-
-    def _drop(self, place: tuple[str, str, bytes]) -> None:
-        request = self._requests.pop(place, None)
-        if request is not None:
-            self._bytes -= request.size
+            self._done.popitem(last=False)
+            self._bytes -= oldest.size
 
 
 def _cancelled() -> ApiError:
-    return ApiError(503, "TRY_AGAIN", "the first of these requests was broken off; try again")
+    return ApiError(MAY_BE_THERE, "BROKEN_OFF", "the first of these requests was broken off; it may have been appended")

@@ -43,7 +43,7 @@ class HttpServer:
         visitors = Visitors(accounts, options.hosts, options.origins)
         repeats = Repeats(asyncio.get_running_loop().time)
         self._intake = intake = Intake(visitors, limits, repeats, self.counters)
-        self.outflow = Outflow(visitors, limits)
+        self.outflow = Outflow(visitors, intake)
         self._proxy = RestProxy(visitors, intake)
         settings = ServerSettings(
             limits.connections,

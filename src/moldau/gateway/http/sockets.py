@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from moldau.gateway.http.outgoing import Outgoing
-from moldau.gateway.http.positions import positions_of
+from moldau.gateway.http.positions import positions_of, said
 from moldau.gateway.http.words import API_ERRORS
 from moldau.gateway.ports import Account
 from moldau.web.failures import ApiError, bad_request
@@ -57,16 +56,13 @@ class RecordSocket:
 
     async def _heard(self, text: str) -> dict[str, Any]:
         """Do what the client says: `{"commit": "0:13,1:40"}`."""
-        try:
-            said = msgspec.json.decode(text.encode(), type=dict[str, str])
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            said = {}
-        if said.keys() != {"commit"}:
+        position = said(text.encode(), "commit")
+        if position is None:
             raise bad_request('expected {"commit": POSITION}')
         if self._group is None:
             raise bad_request("a commit needs ?group=GROUP")
-        await self._account.commit(self._group, self._topic, positions_of(said["commit"]))
-        return {"committed": said["commit"]}
+        await self._account.commit(self._group, self._topic, positions_of(position))
+        return {"committed": position}
 
     async def _end(self, task: asyncio.Task[None]) -> None:
         error = task.exception()

@@ -32,7 +32,7 @@ MISSING_BODY = {"error": {"code": "UNKNOWN_TOPIC_OR_PARTITION", "message": "ther
         ([MISSING], 404, MISSING_BODY),
         (
             [MISSING, LATE],
-            404,
+            504,
             {"offsets": [MISSING_BODY, {"error": {"code": "REQUEST_TIMED_OUT", "message": "not acknowledged"}}]},
         ),
         (

@@ -105,7 +105,7 @@ def test_what_may_be_done_is_not_done_again() -> None:
     asyncio.run(main())
 
 
-def test_waiters_of_a_cancelled_request_are_told_to_try_again() -> None:
+def test_waiters_of_a_cancelled_request_are_told_that_it_may_be_done() -> None:
     async def main() -> None:
         work = Work()
         work.gate = asyncio.Event()
@@ -113,7 +113,7 @@ def test_waiters_of_a_cancelled_request_are_told_to_try_again() -> None:
         first, second = (asyncio.ensure_future(once(seen, work)) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
-        with pytest.raises(ApiError, match="try again"):
+        with pytest.raises(ApiError, match="may have been appended"):
             await second
 
     asyncio.run(main())
@@ -149,5 +149,26 @@ def test_the_oldest_are_forgotten_when_there_are_too_many(monkeypatch: pytest.Mo
         assert work.count == 12
         await once(seen, work, key=b"0")
         assert work.count == 13
+
+    asyncio.run(main())
+
+
+def test_a_request_under_way_is_not_forgotten_for_the_answers_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(repeats, "BYTES_MAX", 2 * repeats.ENTRY_BYTES)
+        seen, slow, quick = Repeats(Clock()), Work(), Work()
+        slow.gate = asyncio.Event()
+        first = asyncio.ensure_future(once(seen, slow))
+        await asyncio.sleep(0)
+        for number in range(5):
+            await once(seen, quick, key=b"%d" % number)
+        second = asyncio.ensure_future(once(seen, slow))
+        await asyncio.sleep(0)
+        slow.gate.set()
+        assert await asyncio.gather(first, second) == [DONE, DONE]
+        assert slow.count == 1
+        await once(seen, quick, key=b"last")
+        await once(seen, quick, key=b"last")
+        assert quick.count == 6
 
     asyncio.run(main())
