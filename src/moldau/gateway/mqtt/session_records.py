@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from moldau.base.errors import MalformedData
 from moldau.gateway.mqtt.packets import Requested
+from moldau.gateway.mqtt.properties import VARINT_MAX
 from moldau.gateway.mqtt.session import Progress, Session, Subscription
 from moldau.gateway.mqtt.topics import Refusal, TopicRules
 from moldau.gateway.ports import FoundRecord, NewRecord
@@ -60,7 +61,7 @@ def session_of(record: FoundRecord, rules: TopicRules) -> Session:
             _add_subscription(session, each, rules)
         for topic, places in value["places"].items():
             session.progress[str(topic)] = Progress({int(index): int(offset) for index, offset in places.items()})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise MalformedData(f"not the record of a session: {type(error).__name__}") from error
     session.is_written = True
     session.written_offset = record.offset
@@ -72,9 +73,9 @@ def _add_subscription(session: Session, value: dict[str, Any], rules: TopicRules
     request = Requested(
         str(value["filter"]), int(value["qos"]), bool(value["no_local"]), bool(value["retain_as_published"])
     )
+    identifier = None if value["identifier"] is None else int(value["identifier"])
+    if request.qos not in (0, 1) or (identifier is not None and not 1 <= identifier <= VARINT_MAX):
+        raise MalformedData("a subscription that no client could have made")
     topics = rules.topics(request.filter)
     if not isinstance(topics, Refusal):
-        identifier = value["identifier"]
-        session.subscriptions[request.filter] = Subscription.of(
-            request, topics, None if identifier is None else int(identifier)
-        )
+        session.subscriptions[request.filter] = Subscription.of(request, topics, identifier)
