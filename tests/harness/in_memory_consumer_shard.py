@@ -5,7 +5,7 @@ Records are encoded and decoded before they are applied, as in a log; `replay` r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from moldau.base.steps import TurnItems, finish
@@ -20,8 +20,9 @@ from moldau.coordinator.machine import Client, CoordinatorRecord, MayUseTopic, O
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import ConfigResource
 from moldau.testing.clock import FakeClock
-from moldau.wire.log_records.metadata import PartitionRecord, RemoveTopicRecord, TopicRecord
+from moldau.wire.log_records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -121,6 +122,9 @@ class InMemoryConsumerShard:
 
     def delete_topic(self, name: str) -> None:
         self._publish([RemoveTopicRecord(self.current.image.topics[name].id)])
+
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        self._publish([ConfigRecord(ConfigResource.GROUP, group_id, name, value) for name, value in configs.items()])
 
     def _publish(self, records: list[MetadataRecord]) -> None:
         image, changes = self._apply_metadata(records)

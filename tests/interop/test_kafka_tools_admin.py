@@ -45,6 +45,19 @@ class TestConfigs:
         assert tools("configs", "--topic", name, "--alter", "--delete-config", "retention.ms,cleanup.policy") == done
         wait_until(lambda: tools("configs", "--describe", "--topic", name).out == none, "no setting shown")
 
+    @pytest.mark.moldau_only
+    def test_a_group_has_configs_of_its_own(self, tools: Tools) -> None:
+        entity = ("--entity-type", "groups", "--entity-name", "pumps")
+        done = tools("configs", "--alter", *entity, "--add-config", "consumer.heartbeat.interval.ms=7000")
+        assert done.out == "Completed updating config for group pumps.\n"
+        shown = "  consumer.heartbeat.interval.ms=7000 sensitive=false synonyms={DYNAMIC_GROUP_CONFIG:"
+        wait_until(lambda: shown in tools("configs", "--describe", *entity).out, "the config is shown")
+        assert "consumer.session.timeout.ms=45000" in tools("configs", "--describe", "--all", *entity).out
+        refused = tools("configs", "--alter", *entity, "--add-config", "consumer.session.timeout.ms=5")
+        assert "must be greater than or equal to group.consumer.min.session.timeout.ms" in refused.err
+        assert tools("configs", "--alter", *entity, "--delete-config", "consumer.heartbeat.interval.ms").status == 0
+        wait_until(lambda: shown not in tools("configs", "--describe", *entity).out, "the config is gone")
+
     def test_all_configs_are_sorted_and_have_synonyms(self, tools: Tools, create_topic: CreateTopic) -> None:
         name = create_topic()
         lines = tools("configs", "--describe", "--topic", name, "--all").lines

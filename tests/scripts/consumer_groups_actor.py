@@ -1,6 +1,7 @@
 """Runs scripts about consumer groups. Members have names; the actor keeps their epochs and assignments, as clients do.
 
     topic a partitions=2, grow a count=4, delete-topic a        change the cluster's topics
+    configure g session=ms heartbeat=ms                 gives a group configs of its own
     join A topics=a,b regex=x.* instance=i assignor=range rack=r timeout=ms group=g
                                                         the first heartbeat; the default group is `g`
     beat A own=a-0,a-1 topics=… epoch=n version=n       another; `own=assigned`: its last assignment; `own=none`
@@ -30,6 +31,8 @@ from moldau.wire.messages.consumer_group_describe import Assignment, Member
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 STATES = {0: "", 1: " unrevoked", 2: " unreleased"}
+
+USUAL_INTERVAL_MS = 5_000
 
 
 class ConsumerGroupsActor:
@@ -62,6 +65,11 @@ class ConsumerGroupsActor:
 
     def _delete_topic(self, command: Command) -> None:
         self._shard.delete_topic(command.words[0])
+
+    def _configure(self, command: Command) -> None:
+        names = {"session": "consumer.session.timeout.ms", "heartbeat": "consumer.heartbeat.interval.ms"}
+        configs = {names[name]: value for name, value in command.values.items()}
+        self._shard.set_group_configs(command.words[0], configs)
 
     def _advance(self, command: Command) -> None:
         self._written = self._shard.advance(command.number("ms", 0))
@@ -124,11 +132,13 @@ class ConsumerGroupsActor:
         response, records = self._shard.heartbeat(request, command.number("version", 1))
         self._written = list(records)
         self._epochs[name] = response.member_epoch
+        interval_ms = response.heartbeat_interval_ms
+        every = "" if interval_ms in (0, USUAL_INTERVAL_MS) else f" every={interval_ms}"
         if response.assignment is None:
-            return f"epoch={response.member_epoch}"
+            return f"epoch={response.member_epoch}{every}"
         assigned = {self._name(each.topic_id): set(each.partitions) for each in response.assignment.topic_partitions}
         self._assigned[name] = assigned
-        return f"epoch={response.member_epoch} assigned {_shown(assigned)}"
+        return f"epoch={response.member_epoch}{every} assigned {_shown(assigned)}"
 
     # --- the state ----------------------------------------------------------------------------------------------
 

@@ -49,6 +49,18 @@ GROUP_CONSUMER_SESSION_TIMEOUT_MS: Final = ConfigDef(
 GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS: Final = ConfigDef(
     "group.consumer.heartbeat.interval.ms", INT, 5000, Range(1),
     "Heartbeat interval of members of consumer groups.")
+GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS: Final = ConfigDef(
+    "group.consumer.min.session.timeout.ms", INT, 45_000, Range(1),
+    "The least consumer.session.timeout.ms that a group may have as its own config.")
+GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS: Final = ConfigDef(
+    "group.consumer.max.session.timeout.ms", INT, 60_000, Range(1),
+    "The greatest consumer.session.timeout.ms that a group may have as its own config.")
+GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS: Final = ConfigDef(
+    "group.consumer.min.heartbeat.interval.ms", INT, 5000, Range(1),
+    "The least consumer.heartbeat.interval.ms that a group may have as its own config.")
+GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS: Final = ConfigDef(
+    "group.consumer.max.heartbeat.interval.ms", INT, 15_000, Range(1),
+    "The greatest consumer.heartbeat.interval.ms that a group may have as its own config.")
 GROUP_CONSUMER_MAX_SIZE: Final = ConfigDef(
     "group.consumer.max.size", INT, INT32_MAX, Range(1),
     "Maximum number of members of a consumer group.")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
 from moldau.base.clock import Clock
+from moldau.base.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_integer
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.settings import GroupSettings
 from moldau.coordinator.group.transactional_offsets import TopicAndPartition, TransactionalOffsets
 from moldau.coordinator.machine import Deadlines
 from moldau.metadata.current import CurrentImage
+from moldau.metadata.records import ConfigResource
 from moldau.wire.log_records.offsets import OffsetCommitValue
 
 
@@ -29,3 +32,14 @@ class GroupState:
     postponed_removals: dict[tuple[str, TopicAndPartition], OffsetCommitValue] = field(default_factory=dict)
     """Offsets of deleted topics, by group and partition, that stay until no open transaction has committed one for a
     new topic of that name: their removal would remove it too."""
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """Of the members of a consumer group; it may have one of its own."""
+        return group_integer(SESSION_TIMEOUT, self._configs(group_id), self.settings.consumer_session_timeout_ms)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """Of the members of a consumer group; it may have one of its own."""
+        return group_integer(HEARTBEAT_INTERVAL, self._configs(group_id), self.settings.consumer_heartbeat_interval_ms)
+
+    def _configs(self, group_id: str) -> Mapping[str, str]:
+        return self.current.image.configs_of(ConfigResource.GROUP, group_id)

@@ -206,7 +206,8 @@ class PartitionQueue:
         if batch.may_be_there:
             self._reset()
             why = message or code.name
-            self._refused(batch, KafkaError(code, f"not acknowledged, but it may have been appended: {why}"))
+            text = f"not acknowledged, but it may have been appended: {why}"
+            self._refused(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
         else:
             self._refused(batch, _not_appended(code, message))
 

@@ -14,6 +14,7 @@ from moldau.base.broker_configs import broker_config, broker_value, check_dynami
 from moldau.base.client_metrics_configs import CLIENT_METRICS_CONFIGS, check_client_metrics_configs
 from moldau.base.config_def import BrokerLayers, ConfigDef, ConfigType, ConfigValue
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.group_configs import GROUP_CONFIGS, check_group_configs
 from moldau.base.limits import STRING_BYTES_MAX
 from moldau.base.settings.own import MOLDAU_SCRAM_SECRET
 from moldau.base.steps import Steps, TurnItems, map_in_steps
@@ -123,7 +124,7 @@ def _check_resource(
     if kind == ConfigResource.BROKER:
         if name != CLUSTER_DEFAULT and not _is_broker(image, name):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"No broker with id {name!r} is registered.")
-    elif kind not in (ConfigResource.TOPIC, ConfigResource.CLIENT_METRICS):
+    elif kind not in (ConfigResource.TOPIC, ConfigResource.CLIENT_METRICS, ConfigResource.GROUP):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type {kind}.")
 
 
@@ -182,6 +183,8 @@ def _apply_operation(
 def _definition(kind: int, name: str) -> ConfigDef | None:
     if kind == ConfigResource.CLIENT_METRICS:
         return CLIENT_METRICS_CONFIGS.get(name)
+    if kind == ConfigResource.GROUP:
+        return GROUP_CONFIGS.get(name)
     return TOPIC_CONFIGS.get(name) if kind == ConfigResource.TOPIC else broker_config(name)
 
 
@@ -216,6 +219,8 @@ def _config_records(
         check_topic_configs(new, broker_configs)
     elif kind == ConfigResource.CLIENT_METRICS:
         check_client_metrics_configs(name, new)
+    elif kind == ConfigResource.GROUP:
+        check_group_configs(name, new, broker_configs)
     else:
         changed = {n: value for n, value in new.items() if old.get(n) != value}
         check_dynamic_broker_configs(changed, per_broker=name != CLUSTER_DEFAULT)

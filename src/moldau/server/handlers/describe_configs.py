@@ -15,6 +15,7 @@ from moldau.base.client_metrics_configs import effective_client_metrics_configs
 from moldau.base.clock import Timers
 from moldau.base.config_def import ConfigEntry, ConfigSource
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.base.group_configs import effective_group_configs
 from moldau.base.limits import LOOKUP_REQUEST_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 from moldau.base.promise import Promise
 from moldau.base.topic_configs import effective_topic_configs
@@ -160,6 +161,10 @@ class DescribeConfigs(Handler):
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
             return effective_client_metrics_configs(image.configs_of(kind, name))
+        if kind == ConfigResource.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            return effective_group_configs(image.configs_of(kind, name), layers)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
 

@@ -1,4 +1,4 @@
-"""Who the gateway itself is: the user of its properties, so that no other user of the cluster is taken for it."""
+"""Names of users: that of the gateway itself, and those of tokens that say none. Nobody is taken for somebody else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from moldau.gateway.kafka.accounts import KafkaAccounts
+from moldau.gateway.kafka.accounts import KafkaAccounts, _subject_of
 
 SASL = {
     "security.protocol": "SASL_PLAINTEXT",
@@ -25,3 +25,8 @@ def test_the_gateway_has_the_name_of_its_user(properties: dict[str, str], user: 
             await accounts.close()
 
     assert asyncio.run(name()) == user
+
+
+def test_tokens_that_do_not_say_whose_they_are_are_different_users() -> None:
+    names = {_subject_of(token) for token in ("opaque-1", "opaque-2", "e30.e30.x", "e30.W10.x")}
+    assert len(names) == 4

@@ -92,10 +92,10 @@ class ConsumerGroups:
             or member.member_id in group.unconfirmed
         ):
             return None
-        session, settings = ("session", group.group_id, member.member_id), state.settings
-        if not state.deadlines.postpone(session, state.clock.monotonic_ms() + settings.consumer_session_timeout_ms):
+        session, timeout_ms = ("session", group.group_id, member.member_id), state.session_timeout_ms(group.group_id)
+        if not state.deadlines.postpone(session, state.clock.monotonic_ms() + timeout_ms):
             return None
-        interval_ms = settings.consumer_heartbeat_interval_ms
+        interval_ms = state.heartbeat_interval_ms(group.group_id)
         return Outcome(ConsumerGroupHeartbeatResponse(0, 0, None, member.member_id, epoch, interval_ms))
 
     def _join_or_stay(
@@ -185,7 +185,7 @@ class ConsumerGroups:
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._state.settings.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._state.heartbeat_interval_ms(request.group_id),
             assignment=_response_assignment(member.assigned) if must_send else None,
         )
 
