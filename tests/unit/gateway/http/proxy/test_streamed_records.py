@@ -126,6 +126,7 @@ def test_bytes_and_nulls_are_appended(client: RestClient, cluster: MemoryCluster
         ({"value": 1}, 400),
         ({"unknown": 1}, 400),
         ({"timestamp": "yesterday"}, 400),
+        ({"timestamp": "999999999999999"}, 400),
         ({"headers": [{"name": "a", "value": "?"}]}, 400),
         ({"partition_id": -1}, 40402),
         ({"partition_id": 1 << 40}, 40402),
