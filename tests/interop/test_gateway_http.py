@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import struct
 import time
 from collections.abc import Iterator
 
@@ -122,6 +123,47 @@ def test_what_may_be_appended_is_said_of_all_records_that_were_refused(
     assert answers[0] == answers[1]
     assert answers[0][0] == 504
     assert values(cluster) == []
+
+
+def test_one_connection_too_many_is_refused_and_no_other(cluster: MemoryCluster) -> None:
+    request = HEAD + b"Content-Length: 1\r\n\r\n1"
+    limits = HttpLimits(connections=2)
+    with (
+        http_gateway(lambda: MemoryAccounts(cluster, "nobody"), limits=limits) as gateway,
+        gateway.connect() as first,
+        gateway.connect() as second,
+    ):
+        wait_until(lambda: gateway.server.connections == 2, "both are open")
+        with gateway.connect() as third:
+            third.sendall(request)
+            assert answers(received(third)) == [b"503"]
+            for each in (first, second):
+                each.sendall(request)
+                assert answers(each.recv(65536)) == [b"200"]
+        wait_until(lambda: gateway.server.connections == 2, "the third is closed")
+        first.close()
+        wait_until(lambda: gateway.server.connections == 1, "there is room")
+        assert gateway.post("/topics/telemetry", b"2")[0] == 200
+
+
+def test_clients_that_leave_or_send_nonsense_are_not_logged(
+    gateway: RunningGateway, cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    reset = struct.pack("ii", 1, 0)
+    key = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    upgrade = b"Host: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" + key
+    nothing = b"GET /topics/telemetry/records HTTP/1.1\r\n"
+    for request in (nothing + upgrade, nothing + b"Accept: text/event-stream\r\n", nothing, b"nonsense\r\n") * 20:
+        with gateway.connect() as gone:
+            gone.sendall(request + b"\r\n")
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+    with gateway.connect() as other:
+        other.sendall(nothing + upgrade + b"\r\n")
+        assert b"101" in other.recv(65536)
+        other.sendall(b"\x81\x81\0\0\0\0\xff")  # no UTF-8
+        assert received(other)[:1] == b"\x88"
+    wait_until(lambda: gateway.server.connections == 0 and not cluster.followings, "all are gone")
+    assert not caplog.records
 
 
 # --- hostile devices ------------------------------------------------------------------------------------------------

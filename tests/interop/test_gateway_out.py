@@ -365,6 +365,19 @@ def test_a_browser_may_ask_before_it_sends(gateway: RunningGateway) -> None:
     assert "Access-Control-Allow-Origin" not in refused.headers
 
 
+def test_a_page_that_waits_is_answered_when_the_gateway_stops(
+    gateway: RunningGateway, cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = http.client.HTTPConnection("localhost", gateway.port, timeout=PATIENCE_S)
+    connection.request("GET", "/topics/telemetry/records?wait=30")
+    wait_until(lambda: cluster.followings == 1, "it waits")
+    gateway.loop.call_soon_threadsafe(gateway.server.stop)
+    response = connection.getresponse()
+    assert (response.status, json.loads(response.read())["error"]["code"]) == (503, "STOPPING")
+    connection.close()
+    assert not [record for record in caplog.records if record.exc_info]
+
+
 def test_open_streams_do_not_hold_up_a_stop(gateway: RunningGateway) -> None:
     source = EventSource(gateway, "/topics/telemetry/records")
     with web_socket(gateway, "/topics/telemetry/records") as reader:

@@ -194,6 +194,24 @@ def test_bytes_are_base64_and_what_is_no_json_is_told(
         assert [each["value"] for each in as_json.records(1)] == [2]
 
 
+def test_a_client_that_takes_little_at_a_time_does_not_fill_memory(
+    gateway: RunningGateway, client: RestClient, create_topic: CreateTopic
+) -> None:
+    topic = create_topic()
+    produce(client, topic, *range(3_000))
+    for _ in range(20):
+        produce(client, topic, *["x" * 100_000] * 10)
+    with Group(gateway, "little") as group:
+        group.post("/assignments", {"partitions": [{"topic": topic, "partition": 0}]})
+        wait_until(lambda: group.get("/records?max_bytes=1"), "the first")
+        (instance,) = gateway.server.consumers._instances.values()
+        most = 0
+        for _ in range(2_500):
+            group.get("/records?max_bytes=1")
+            most = max(most, sum(len(each.value()) for each in instance.consumer._waiting))
+        assert most < 5_000_000
+
+
 def test_a_pattern_subscribes_to_the_topics_that_match(
     gateway: RunningGateway, client: RestClient, create_topic: CreateTopic
 ) -> None:

@@ -73,17 +73,16 @@ def gateway(
         from moldau.gateway.http.server import HttpOptions
         from moldau.gateway.mqtt.topics import BadRule, parse_rule
         from moldau.gateway.process import GatewayOptions, Listeners, run
-        from moldau.web.hosts import allowed_hosts
+        from moldau.web.hosts import allowed_hosts, allowed_origins
     except ImportError as error:
         raise CommandFailed(GATEWAY.missing) from error
     _check_tls(tls_certificate, tls_key, tls_client_ca)
-    try:
+    with _refused_as("--allow-host", UnusableProperty):
         hosts = allowed_hosts(allow_host)
+    with _refused_as("--allow-origin", UnusableProperty):
+        origins = allowed_origins(allow_origin)
+    with _refused_as("--mqtt-topic", BadRule):
         mqtt_rules = [parse_rule(text) for text in rules]
-    except UnusableProperty as wrong:
-        raise CommandFailed(f"--allow-host {wrong}") from wrong
-    except BadRule as wrong:
-        raise CommandFailed(f"--mqtt-topic {wrong}") from wrong
     share_heap()
     if os.environ.get(STOP_WITH_STDIN):
         stop_with_stdin()
@@ -95,7 +94,7 @@ def gateway(
         broker.bootstrap_servers,
         broker.client_config,
         anonymous,
-        HttpOptions(tls_certificate, tls_key, tls_client_ca, hosts, frozenset(allow_origin)),
+        HttpOptions(tls_certificate, tls_key, tls_client_ca, hosts, origins),
         HttpLimits(),
         mqtt_rules,
     )
@@ -107,6 +106,14 @@ def gateway(
 
     with _failures_in_words(tls_certificate, tls_key, tls_client_ca, mqtt):
         run(options, listeners, announce)
+
+
+@contextmanager
+def _refused_as(option: str, error: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except error as wrong:
+        raise CommandFailed(f"{option} {wrong}") from wrong
 
 
 @contextmanager

@@ -34,7 +34,8 @@ log = logging.getLogger("moldau.start")
 LISTEN_DEFAULT: Final = "localhost:8080"
 HTTP_DEFAULT: Final = "localhost:8082"
 MQTT_DEFAULT: Final = "localhost:1883"
-STOP_TIMEOUT_S: Final = 5.0
+STOP_TIMEOUT_S: Final = 15.0
+"""The gateway takes five seconds for open requests and five for consumers that leave their groups."""
 
 
 class Kind(NamedTuple):

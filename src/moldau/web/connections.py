@@ -152,6 +152,19 @@ class IgnoresUpgrades(asyncio.Protocol):
         return is_offered and not has_body and self.ws_protocol_class is not None
 
 
+class BoundsConnections(asyncio.Protocol):
+    """Answers connections beyond the limit with 503; uvicorn would answer all of them so, also those from before."""
+
+    connections_max: int
+    connections: Collection[Any]
+    limit_concurrency: int | None
+    """uvicorn answers a request so if there are as many connections."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.limit_concurrency = 0 if len(self.connections) > self.connections_max else None
+
+
 class JoinsWrites(asyncio.Protocol):
     """Sends the head and the body of a response together: uvicorn writes each by itself, and to write is dear."""
 
@@ -180,8 +193,8 @@ class _JoinedWrites:
         self._transport.close()
 
     def _send(self) -> None:
-        if self._unsent:
-            unsent, self._unsent = self._unsent, []
+        unsent, self._unsent = self._unsent, []
+        if unsent and not self._transport.is_closing():  # the client may have left in this turn
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
 

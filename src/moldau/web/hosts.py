@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from moldau.base.errors import UnusableProperty
+
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[^][\s/:?#@*]+)(:[0-9]{1,5})?")
 
 
 def is_allowed_host(header: str, names: frozenset[str]) -> bool:
@@ -24,6 +28,21 @@ def allowed_hosts(names: Iterable[str]) -> frozenset[str]:
         if not host:
             raise UnusableProperty(f"{name}: expected NAME or NAME:PORT")
     return frozenset(hosts.values())
+
+
+def allowed_origins(names: Iterable[str]) -> frozenset[str]:
+    """Return origins of sites as browsers send them: in lower case, without a final slash and the scheme's own port."""
+    origins = {name: _origin(name) for name in names}
+    for name, origin in origins.items():
+        if not _ORIGIN.fullmatch(origin):
+            raise UnusableProperty(f"{name}: expected https://NAME or https://NAME:PORT")
+    return frozenset(origins.values())
+
+
+def _origin(name: str) -> str:
+    origin = name.lower().removesuffix("/")
+    port = {"http": ":80", "https": ":443"}.get(origin.partition(":")[0], "")
+    return origin.removesuffix(port)
 
 
 def host_of(header: str) -> str:

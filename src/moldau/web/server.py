@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from collections.abc import Callable
@@ -14,8 +15,24 @@ from starlette.types import ASGIApp
 from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 from uvicorn.importer import import_from_string
 
-from moldau.web.connections import BoundsHeads, CutsSlowClients, IgnoresUpgrades, JoinsWrites, TellsCertificate
+from moldau.web.connections import (
+    BoundsConnections,
+    BoundsHeads,
+    CutsSlowClients,
+    IgnoresUpgrades,
+    JoinsWrites,
+    TellsCertificate,
+)
 
+FAULTS_OF_CLIENTS: Final = frozenset(
+    {
+        "ASGI callable returned without completing handshake.",  # the client has left
+        "Invalid HTTP request received.",
+        "Invalid UTF-8 sequence received from client.",
+        "Unsupported upgrade request.",
+    }
+)
+"""What uvicorn logs, the third with a traceback. Anybody could fill the log with them."""
 SOCKET_MESSAGE_BYTES_MAX: Final = 64 << 10
 """Of a client: it has little to say."""
 
@@ -79,6 +96,7 @@ class Server(uvicorn.Server):
 
 
 def _config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
+    logging.getLogger("uvicorn.error").addFilter(_is_no_fault_of_a_client)
     return uvicorn.Config(
         app,
         http=_protocol(settings),
@@ -101,6 +119,10 @@ def _config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
     )
 
 
+def _is_no_fault_of_a_client(record: logging.LogRecord) -> bool:
+    return record.msg not in FAULTS_OF_CLIENTS
+
+
 def _protocol(settings: ServerSettings) -> Any:
     """Return what uvicorn calls for each connection."""
     before: list[type] = []
@@ -109,7 +131,8 @@ def _protocol(settings: ServerSettings) -> Any:
         before.append(CutsSlowClients)
         values["slow_seconds_max"] = settings.slow_seconds_max
     if settings.head_seconds_max is not None:
-        before += [IgnoresUpgrades, BoundsHeads, JoinsWrites]
+        before += [IgnoresUpgrades, BoundsHeads, JoinsWrites, BoundsConnections]
+        values["connections_max"] = settings.connections_max
         values |= {"head_seconds_max": settings.head_seconds_max, "head_bytes_max": settings.header_bytes_max}
     if settings.client_authorities is not None:
         before.append(TellsCertificate)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.errors import UnusableProperty
-from moldau.web.hosts import allowed_hosts, is_allowed_host, is_loopback
+from moldau.web.hosts import allowed_hosts, allowed_origins, is_allowed_host, is_loopback
 
 NAMES = frozenset({"console.example.com", "other.example.com"})
 
@@ -53,3 +53,25 @@ def test_an_allowed_host_that_is_no_name_is_refused(name: str) -> None:
 )
 def test_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "origin"),
+    [
+        ("https://App.example.com/", "https://app.example.com"),
+        ("https://app.example.com:443", "https://app.example.com"),
+        ("http://[::1]:3000", "http://[::1]:3000"),
+        ("http://localhost:80", "http://localhost"),
+        ("capacitor://localhost", "capacitor://localhost"),
+    ],
+)
+def test_origins_are_as_browsers_send_them(name: str, origin: str) -> None:
+    assert allowed_origins([name]) == {origin}
+
+
+@pytest.mark.parametrize(
+    "name", ["app.example.com", "*", "null", "", "https://", "https://a/b", "https://*.example.com"]
+)
+def test_what_no_browser_sends_as_origin_is_refused(name: str) -> None:
+    with pytest.raises(UnusableProperty, match="expected https://NAME"):
+        allowed_origins([name])

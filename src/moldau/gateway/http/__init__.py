@@ -1,5 +1,5 @@
 """The gateway's HTTP front: records in by POST, records out as events, and the calls of the REST proxy.
 
-`produce.py` is the way in and answers without a framework; `application.py` says what answers which path. Limits are in
+`intake.py` is the way in and answers without a framework; `application.py` says what answers which path. Limits are in
 `limits.py`. Begin with `application`.
 """

@@ -3,6 +3,7 @@ records; `PUT /topics/TOPIC/groups/GROUP` notes how far a group has got."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -20,7 +21,7 @@ from moldau.gateway.http.visitors import Visitors, headers_of
 from moldau.gateway.http.words import API_ERRORS
 from moldau.gateway.ports import Account
 from moldau.gateway.steady_reader import SteadyReader
-from moldau.web.failures import bad_request, too_many
+from moldau.web.failures import ApiError, bad_request, too_many
 from moldau.web.requests import path_names
 from moldau.web.responses import error_response, json_response
 from moldau.web.streams import EventStreams, StreamLimits
@@ -143,6 +144,8 @@ def _told(endpoint: Endpoint) -> Endpoint:
     async def answer(request: Request) -> Response:
         try:
             return await endpoint(request)
+        except asyncio.CancelledError:  # the server stops
+            return _refused(ApiError(503, "STOPPING", "the gateway stops"))
         except Exception as error:
             return _refused(error)
 

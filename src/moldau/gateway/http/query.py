@@ -11,6 +11,8 @@ from moldau.gateway.http.limits import QUERY_LENGTH_MAX
 from moldau.web.failures import ApiError, bad_request
 
 PARAMETERS_MAX: Final = 20
+LAST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999: nothing can write later times as dates."""
 _PARTITION: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}", re.ASCII)
 
@@ -43,11 +45,17 @@ def partition_number(text: str | None) -> int | None:
 def timestamp_ms(text: str) -> int:
     """Return a time, given in milliseconds since 1970 or as 2026-11-19T08:00:00Z. One without a zone is refused."""
     if _MILLISECONDS.fullmatch(text):
-        return int(text)
+        return _before_10000(text, int(text))
     try:
         time = datetime.fromisoformat(text.replace(" ", "+"))  # a + in a query is a space
     except ValueError:
         raise bad_request(f"{text[:40]!r} is not a time: expected milliseconds or 2026-11-19T08:00:00Z") from None
     if time.tzinfo is None or time.timestamp() < 0:
         raise bad_request(f"{text[:40]!r} has no time zone or is before 1970: write 2026-11-19T08:00:00Z")
-    return round(time.timestamp() * 1000)
+    return _before_10000(text, round(time.timestamp() * 1000))
+
+
+def _before_10000(text: str, time_ms: int) -> int:
+    if time_ms > LAST_MS:
+        raise bad_request(f"{text[:40]!r} is later than the year 9999: expected milliseconds since 1970")
+    return time_ms

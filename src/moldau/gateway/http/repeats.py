@@ -17,7 +17,7 @@ HEADER: Final = b"idempotency-key"
 KEY_LENGTH_MAX: Final = 200
 REMEMBERED_S: Final = 3600.0
 BYTES_MAX: Final = 64 << 20
-"""Of the answers that are remembered, besides requests under way: beyond this the oldest are forgotten early."""
+"""Of the answers that are remembered: beyond this the oldest are forgotten before their time."""
 ENTRY_BYTES: Final = 600
 _Place = tuple[str, str, bytes]
 """User, topic and key."""

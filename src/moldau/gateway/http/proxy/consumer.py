@@ -30,7 +30,7 @@ SEEK_S: Final = 2.0
 """So long after an assignment librdkafka refuses to seek: it is not reading yet."""
 TAKEN_MAX: Final = 500
 QUEUE_BYTES: Final = 1 << 20
-"""What librdkafka reads ahead: there may be a thousand consumers."""
+"""What librdkafka reads ahead, and what may wait here before more is taken: there may be a thousand consumers."""
 COMMITTED_S: Final = 10.0
 LOCAL_FAILURES: Final = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_WAIT_COORD", "_MSG_TIMED_OUT"})
 T = TypeVar("T")
@@ -169,11 +169,12 @@ class RestConsumer:
         deadline = time.monotonic() + timeout_s
         lines: list[bytes] = []
         size = 0
-        self._take(0)
+        if sum(map(_size, self._waiting)) < QUEUE_BYTES:  # else a client that takes little at a time would fill memory
+            self._take(0)
         while True:
             while self._waiting:
                 message = self._waiting[0]
-                message_bytes = len(message.key() or b"") + len(message.value() or b"")
+                message_bytes = _size(message)
                 if lines and size + message_bytes > max_bytes:
                     return _array(lines)
                 line = self._line(message, is_first=not lines)
@@ -295,6 +296,10 @@ def _nothing(_: Any, __: Any) -> None:
 
 def _place(message: Any) -> TopicPartition:
     return TopicPartition(message.topic(), message.partition())
+
+
+def _size(message: Any) -> int:
+    return len(message.key() or b"") + len(message.value() or b"")
 
 
 def _checked(data: bytes | None) -> msgspec.Raw | None:

@@ -83,7 +83,8 @@ class Consumers:
                 instance, lambda: instance.consumer.open(account.client_settings, self._limits.consumer_idle_s)
             )
         except BaseException:
-            self._end(place)
+            if self._instances.get(place) is instance:  # it may have been deleted meanwhile
+                self._end(place)
             raise
 
     async def call(self, account: Account, group: str, name: str, work: Callable[[RestConsumer], T]) -> T:

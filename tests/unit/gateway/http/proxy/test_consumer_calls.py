@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from harness.gateway_accounts import MemoryAccounts, MemoryCluster
+from harness.gateway_accounts import MemoryAccount, MemoryAccounts, MemoryCluster
 from harness.gateway_http import RunningGateway, http_gateway
 from harness.patience import PATIENCE_S, wait_until
 from harness.rest_proxy import JSON, V2, V2_JSON, RestClient
 
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.gateway.http.limits import HttpLimits
 from moldau.gateway.http.proxy.consumer_config import ConsumerConfig, consumer_config
 from moldau.gateway.http.proxy.failures import ProxyError
 
+LOGIN = KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "no login")
 LIMITS = HttpLimits(consumers=3, consumers_of_user=2)
 
 
@@ -78,6 +80,36 @@ def test_a_consumer_without_a_request_ends(gateway: RunningGateway, anna: RestCl
     gateway.call(lambda: gateway.server.consumers.sweep(now + LIMITS.consumer_idle_s + 60))
     assert anna.get(f"{path}/subscription").json["error_code"] == 40403
     wait_until(lambda: not threads(), "its thread has ended")
+
+
+def test_a_consumer_may_be_deleted_while_it_is_made(
+    gateway: RunningGateway, anna: RestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, deleted = threading.Event(), threading.Event()
+
+    def login(_: MemoryAccount) -> None:
+        begun.set()
+        deleted.wait(PATIENCE_S)
+        raise LOGIN
+
+    monkeypatch.setattr(MemoryAccount, "client_settings", login)
+    answers: list[Any] = []
+
+    def make() -> None:
+        with RestClient(gateway.port, "anna", "secret") as other:
+            answers.append(other.post("/consumers/g", {"name": "soon"}))
+
+    maker = threading.Thread(target=make)
+    maker.start()
+    assert begun.wait(PATIENCE_S)
+    remover = threading.Thread(target=lambda: anna.delete("/consumers/g/instances/soon"))
+    remover.start()
+    wait_until(lambda: gateway.server.consumers.count == 0, "it is deleted")
+    deleted.set()
+    for each in (maker, remover):
+        each.join(PATIENCE_S)
+    assert (answers[0].status, answers[0].json["message"]) == (500, "no login")
+    assert not caplog.records
 
 
 def threads() -> list[str]:

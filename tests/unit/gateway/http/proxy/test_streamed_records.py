@@ -127,6 +127,7 @@ def test_bytes_and_nulls_are_appended(client: RestClient, cluster: MemoryCluster
         ({"value": 1}, 400),
         ({"unknown": 1}, 400),
         ({"timestamp": "yesterday"}, 400),
+        ({"timestamp": "999999999999999"}, 400),
         ({"headers": [{"name": "a", "value": "?"}]}, 400),
         ({"partition_id": -1}, 40402),
         ({"partition_id": 1 << 40}, 40402),
@@ -277,6 +278,8 @@ def test_a_client_that_sends_much_waits_for_the_cluster(gateway: RunningGateway,
         assert sent * 1_000 < 30_000_000
         assert cluster.topics["flood"].records() == []
         gateway.call(cluster.let_appends_go)
+    tasks = gateway.server._server.server_state.tasks
+    wait_until(lambda: not tasks, "what has arrived is appended")
 
 
 def test_a_failing_cluster_is_the_error_of_each_record(gateway: RunningGateway, cluster: MemoryCluster) -> None:
