@@ -4,8 +4,8 @@
     cluster.allow("anna", write=["telemetry"])      # from now on anna may do nothing else
     anna = cluster.account("anna", "secret")        # the same object each time, as tails are shared by account
 
-Tests hold appends back (`hold_appends`), fail them (`fail_append`, `refuse_records`), break followings
-(`break_followings`) and delete old records (`delete_before`).
+Tests hold appends (`hold_appends`) and questions for bounds (`hold_bounds`), fail appends (`fail_append`,
+`refuse_records`), break followings (`break_followings`) and delete old records (`delete_before`).
 """
 
 from __future__ import annotations
@@ -105,6 +105,9 @@ class MemoryCluster:
         self._gate: asyncio.Event | None = None
         self._arrivals: asyncio.Queue[None] = asyncio.Queue()
         """One for each append that came to the gate."""
+        self.bounds_open = asyncio.Event()
+        self.bounds_open.set()
+        self.bounds_waiting = 0
         for name, count in partitions.items():
             self.create_topic(name, count)
 
@@ -141,6 +144,10 @@ class MemoryCluster:
         assert self._gate is not None, "no appends are held back"
         self._gate.set()
         self._gate = None
+
+    def hold_bounds(self) -> None:
+        """Questions for the bounds of topics wait until `bounds_open` is set; `bounds_waiting` of them do."""
+        self.bounds_open.clear()
 
     def fail_append(self, topic: str, code: ErrorCode, calls: int = 1) -> None:
         """The next calls of `append` fail as a whole."""
@@ -216,6 +223,9 @@ class MemoryAccount:
 
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         await self.log_in()
+        self._cluster.bounds_waiting += 1
+        await self._cluster.bounds_open.wait()
+        self._cluster.bounds_waiting -= 1
         found = self._topic(topic, "read")
         return {index: (each.first, each.end) for index, each in enumerate(found.partitions)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from harness.mqtt_server import ANONYMOUS, PacketClient, RunningMqttServer, gate
 from harness.patience import wait_until
 
 from moldau.gateway.mqtt.limits import MqttLimits
+from moldau.gateway.mqtt.packets import Disconnect, Publish, Requested, Suback, Subscribe, Unsubscribe
 from moldau.gateway.mqtt.properties import Properties
 from moldau.gateway.mqtt.topics import SESSIONS_TOPIC
 from moldau.gateway.ports import NewRecord
@@ -75,3 +77,42 @@ def test_garbage_among_the_sessions_stops_nothing(cluster: MemoryCluster) -> Non
         assert server.do(lambda: server.server.sessions) == 1
         server.do(lambda: write(cluster, SESSIONS_TOPIC, *GARBAGE, session_record("better")))
         wait_until(lambda: server.do(lambda: server.server.sessions) == 2, "the topic is read on")
+
+
+# --- the connection ends at the wrong moment --------------------------------------------------------------------------
+
+
+def test_a_message_is_appended_although_its_client_left_before_its_session_was_resumed(
+    cluster: MemoryCluster, server: RunningMqttServer
+) -> None:
+    with connected(server, "a", **STAYS) as client:
+        client.send(Subscribe(1, (Requested("telemetry/#", 1),)))
+        client.expect(Suback)
+    server.do(cluster.hold_bounds)
+    with connected(server, "a", **STAYS) as client:
+        wait_until(lambda: server.do(lambda: cluster.bounds_waiting), "the session is being resumed")
+        client.send(Publish("orders/a", b"at once"), Disconnect())
+        assert client.is_closed()
+    server.do(cluster.bounds_open.set)
+    wait_until(lambda: server.values("orders") == [b"at once"], "the message is there")
+
+
+def test_a_client_leaves_while_it_unsubscribes(server: RunningMqttServer, caplog: pytest.LogCaptureFixture) -> None:
+    def stop_when_a_tail_ends() -> None:
+        loop = asyncio.get_running_loop()
+        if server.server.tails == 3:
+            loop.call_soon(stop_when_a_tail_ends)
+        else:
+            stops.append(loop.create_task(server.server.stop()))
+
+    stops: list[asyncio.Task[None]] = []
+
+    filters = tuple(f"{topic}/#" for topic in ("telemetry", "orders", "alarms"))
+    with connected(server) as client:
+        client.send(Subscribe(1, tuple(map(Requested, filters))))
+        client.expect(Suback)
+        server.do(stop_when_a_tail_ends)
+        client.send(Unsubscribe(2, filters))
+        assert client.is_closed()
+    wait_until(lambda: stops and stops[0].done(), "the server has stopped")
+    assert not caplog.records
