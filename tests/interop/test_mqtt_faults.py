@@ -7,14 +7,15 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from harness.gateway_accounts import MemoryCluster
+from harness.gateway_accounts import MemoryCluster, MemoryPartition
 from harness.mqtt_server import ANONYMOUS, PacketClient, RunningMqttServer, gateway_cluster
 from harness.patience import wait_until
 
 from moldau.gateway.mqtt.limits import MqttLimits
-from moldau.gateway.mqtt.packets import Disconnect, Publish, Requested, Suback, Subscribe, Unsubscribe
+from moldau.gateway.mqtt.packets import Ack, Disconnect, Publish, Requested, Suback, Subscribe, Unsubscribe
 from moldau.gateway.mqtt.properties import Properties
-from moldau.gateway.mqtt.topics import SESSIONS_TOPIC
+from moldau.gateway.mqtt.reasons import Reason
+from moldau.gateway.mqtt.topics import RETAINED_TOPIC, SESSIONS_TOPIC
 from moldau.gateway.ports import NewRecord
 
 LIMITS = MqttLimits(session_save_s=0.05)
@@ -77,6 +78,44 @@ def test_garbage_among_the_sessions_stops_nothing(cluster: MemoryCluster) -> Non
         assert server.do(lambda: server.server.sessions) == 1
         server.do(lambda: write(cluster, SESSIONS_TOPIC, *GARBAGE, session_record("better")))
         wait_until(lambda: server.do(lambda: server.server.sessions) == 2, "the topic is read on")
+
+
+# --- what becomes of the gateway's topics -----------------------------------------------------------------------------
+
+
+def check_retained(server: RunningMqttServer, *names: str) -> None:
+    """Check that these messages are retained, and another client gets them."""
+    with connected(server) as device, connected(server) as reader:
+        for name in names:
+            device.send(Publish(name, b"kept", 1, True, packet_id=1))
+            assert device.expect(Ack).reason == 0
+        reader.send(Subscribe(1, (Requested("telemetry/#"),)))
+        reader.expect(Suback)
+        assert {reader.expect(Publish).topic for _ in names} == set(names)
+
+
+def test_messages_are_retained_in_partitions_that_are_added(cluster: MemoryCluster, server: RunningMqttServer) -> None:
+    server.do(lambda: cluster.topics[RETAINED_TOPIC].partitions.extend([MemoryPartition(), MemoryPartition()]))
+    check_retained(server, *(f"telemetry/{number}" for number in range(20)))
+    assert all(partition.records for partition in cluster.topics[RETAINED_TOPIC].partitions)
+
+
+def test_messages_are_retained_after_their_topic_was_not_there(
+    cluster: MemoryCluster, server: RunningMqttServer
+) -> None:
+    check_retained(server, *(f"telemetry/{number}" for number in range(20)))
+    with connected(server) as device:
+        server.do(lambda: cluster.delete_topic(RETAINED_TOPIC))
+        device.send(Publish("telemetry/0", b"", 1, True, packet_id=1))
+        assert device.expect(Ack).reason == Reason.UNSPECIFIED_ERROR
+        server.do(lambda: cluster.create_topic(RETAINED_TOPIC))
+
+        def is_retained() -> bool:
+            device.send(Publish("telemetry/0", b"new", 1, True, packet_id=1))
+            return device.expect(Ack).reason == Reason.SUCCESS
+
+        wait_until(is_retained, "the new topic is read")
+    check_retained(server, *(f"telemetry/{number}" for number in range(20)))
 
 
 # --- the connection ends at the wrong moment --------------------------------------------------------------------------
