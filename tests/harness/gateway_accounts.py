@@ -99,6 +99,7 @@ class MemoryCluster:
         self.append_calls = 0
         self.followings = 0
         """How many are open."""
+        self.followings_max = 200
         self.now_ms = 1_700_000_000_000
         self._rights: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
         self._accounts: dict[tuple[str, str], MemoryAccount] = {}
@@ -107,7 +108,7 @@ class MemoryCluster:
         """One for each append that came to the gate."""
         self.bounds_open = asyncio.Event()
         self.bounds_open.set()
-        self.bounds_waiting = 0
+        self.bounds_asked = self.bounds_waiting = 0
         for name, count in partitions.items():
             self.create_topic(name, count)
 
@@ -223,6 +224,7 @@ class MemoryAccount:
 
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         await self.log_in()
+        self._cluster.bounds_asked += 1
         self._cluster.bounds_waiting += 1
         await self._cluster.bounds_open.wait()
         self._cluster.bounds_waiting -= 1
@@ -252,6 +254,8 @@ class MemoryAccount:
         self._cluster.committed.setdefault((group, topic), {}).update(positions)
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> MemoryFollowing:
+        if self._cluster.followings >= self._cluster.followings_max:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         return MemoryFollowing(self._cluster, self, topic, positions)
 
     async def ask(self, api: ApiKey, request: Message) -> Any:

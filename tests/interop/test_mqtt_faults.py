@@ -155,3 +155,25 @@ def test_a_client_leaves_while_it_unsubscribes(server: RunningMqttServer, caplog
         assert client.is_closed()
     wait_until(lambda: stops and stops[0].done(), "the server has stopped")
     assert not caplog.records
+
+
+# --- the work in the background ---------------------------------------------------------------------------------------
+
+
+def test_partitions_that_cannot_be_read_yet_are_read_later(cluster: MemoryCluster) -> None:
+    limits = MqttLimits(partitions_check_s=0.02)
+
+    def look_at_new_partition() -> None:
+        cluster.followings_max = cluster.followings
+        cluster.topics["orders"].partitions.append(MemoryPartition())
+
+    with RunningMqttServer(cluster, limits=limits) as server, connected(server) as client:
+        client.send(Subscribe(1, (Requested("orders/#"),)))
+        client.expect(Suback)
+        server.do(look_at_new_partition)
+        looks = server.do(lambda: cluster.bounds_asked)
+        wait_until(lambda: server.do(lambda: cluster.bounds_asked) > looks + 2, "it is tried again and again")
+        server.do(lambda: setattr(cluster, "followings_max", 200))
+        write_soon = NewRecord(b"there", b"a", partition=1)
+        server.do(lambda: write(cluster, "orders", write_soon))
+        assert client.expect(Publish).payload == b"there"
