@@ -109,6 +109,9 @@ class MemoryCluster:
         self.bounds_open = asyncio.Event()
         self.bounds_open.set()
         self.bounds_asked = self.bounds_waiting = 0
+        self.answers_open = asyncio.Event()
+        """Appends are answered while it is set."""
+        self.answers_open.set()
         for name, count in partitions.items():
             self.create_topic(name, count)
 
@@ -217,6 +220,7 @@ class MemoryAccount:
                 except KafkaError as no_such_partition:  # the outcome of this record alone
                     outcome.append(no_such_partition)
         found.wake()
+        await cluster.answers_open.wait()
         return outcome
 
     async def append_values(self, topic: str, values: Sequence[bytes]) -> Appended:

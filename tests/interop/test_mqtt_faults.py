@@ -12,7 +12,7 @@ from harness.mqtt_server import ANONYMOUS, PacketClient, RunningMqttServer, gate
 from harness.patience import wait_until
 
 from moldau.gateway.mqtt.limits import MqttLimits
-from moldau.gateway.mqtt.packets import Ack, Disconnect, Publish, Requested, Suback, Subscribe, Unsubscribe
+from moldau.gateway.mqtt.packets import Ack, Disconnect, Publish, Requested, Suback, Subscribe, Unsubscribe, Will
 from moldau.gateway.mqtt.properties import Properties
 from moldau.gateway.mqtt.reasons import Reason
 from moldau.gateway.mqtt.topics import RETAINED_TOPIC, SESSIONS_TOPIC
@@ -116,6 +116,31 @@ def test_messages_are_retained_after_their_topic_was_not_there(
 
         wait_until(is_retained, "the new topic is read")
     check_retained(server, *(f"telemetry/{number}" for number in range(20)))
+
+
+def test_a_session_that_is_read_before_its_append_is_answered_keeps_its_will(
+    cluster: MemoryCluster, server: RunningMqttServer
+) -> None:
+    will = Will("orders/a", b"gone", properties=Properties(will_delay_s=1))
+    client = connected(server, "a", will=will, **STAYS)
+    wait_until(lambda: len(server.values(SESSIONS_TOPIC)) == 1, "the session is there")
+    server.do(cluster.answers_open.clear)
+    client.socket.close()
+    wait_until(lambda: len(server.values(SESSIONS_TOPIC)) == 2, "it is written that the client is away")
+    connected(server).socket.close()  # it is read back meanwhile
+    server.do(cluster.answers_open.set)
+    wait_until(lambda: server.values("orders") == [b"gone"], "the will is there")
+
+
+def test_a_session_that_another_gateway_ended_stays_while_its_client_is_here(
+    cluster: MemoryCluster, server: RunningMqttServer
+) -> None:
+    with connected(server, "a", **STAYS) as client:
+        client.send(Subscribe(1, (Requested("telemetry/#", 1),)))
+        client.expect(Suback)
+        wait_until(lambda: len(server.values(SESSIONS_TOPIC)) == 2, "it is written as begun and as subscribed")
+        server.do(lambda: write(cluster, SESSIONS_TOPIC, NewRecord(None, f"{ANONYMOUS}\0a".encode())))
+        wait_until(lambda: server.values(SESSIONS_TOPIC)[-1] is not None, "it is written again")
 
 
 # --- the connection ends at the wrong moment --------------------------------------------------------------------------
