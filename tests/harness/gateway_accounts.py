@@ -4,8 +4,8 @@
     cluster.allow("anna", write=["telemetry"])      # from now on anna may do nothing else
     anna = cluster.account("anna", "secret")        # the same object each time, as tails are shared by account
 
-Tests hold appends back (`hold_appends`), fail them (`fail_append`, `refuse_records`), break followings
-(`break_followings`) and delete old records (`delete_before`).
+Tests hold appends (`hold_appends`) and questions for bounds (`hold_bounds`), fail appends (`fail_append`,
+`refuse_records`), break followings (`break_followings`) and delete old records (`delete_before`).
 """
 
 from __future__ import annotations
@@ -99,12 +99,19 @@ class MemoryCluster:
         self.append_calls = 0
         self.followings = 0
         """How many are open."""
+        self.followings_max = 200
         self.now_ms = 1_700_000_000_000
         self._rights: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
         self._accounts: dict[tuple[str, str], MemoryAccount] = {}
         self._gate: asyncio.Event | None = None
         self._arrivals: asyncio.Queue[None] = asyncio.Queue()
         """One for each append that came to the gate."""
+        self.bounds_open = asyncio.Event()
+        self.bounds_open.set()
+        self.bounds_asked = self.bounds_waiting = 0
+        self.answers_open = asyncio.Event()
+        """Appends are answered while it is set."""
+        self.answers_open.set()
         for name, count in partitions.items():
             self.create_topic(name, count)
 
@@ -141,6 +148,10 @@ class MemoryCluster:
         assert self._gate is not None, "no appends are held back"
         self._gate.set()
         self._gate = None
+
+    def hold_bounds(self) -> None:
+        """Questions for the bounds of topics wait until `bounds_open` is set; `bounds_waiting` of them do."""
+        self.bounds_open.clear()
 
     def fail_append(self, topic: str, code: ErrorCode, calls: int = 1) -> None:
         """The next calls of `append` fail as a whole."""
@@ -209,6 +220,7 @@ class MemoryAccount:
                 except KafkaError as no_such_partition:  # the outcome of this record alone
                     outcome.append(no_such_partition)
         found.wake()
+        await cluster.answers_open.wait()
         return outcome
 
     async def append_values(self, topic: str, values: Sequence[bytes]) -> Appended:
@@ -216,6 +228,10 @@ class MemoryAccount:
 
     async def bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
         await self.log_in()
+        self._cluster.bounds_asked += 1
+        self._cluster.bounds_waiting += 1
+        await self._cluster.bounds_open.wait()
+        self._cluster.bounds_waiting -= 1
         found = self._topic(topic, "read")
         return {index: (each.first, each.end) for index, each in enumerate(found.partitions)}
 
@@ -242,6 +258,8 @@ class MemoryAccount:
         self._cluster.committed.setdefault((group, topic), {}).update(positions)
 
     def follow(self, topic: str, positions: Mapping[int, int]) -> MemoryFollowing:
+        if self._cluster.followings >= self._cluster.followings_max:
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
         return MemoryFollowing(self._cluster, self, topic, positions)
 
     async def ask(self, api: ApiKey, request: Message) -> Any:

@@ -198,6 +198,19 @@ def test_tokens_of_oauth_are_checked_by_the_brokers(broker: LoginBroker) -> None
 # --- what each may do -------------------------------------------------------------------------------------------
 
 
+def test_a_gateway_that_may_not_create_its_topics_uses_those_that_are_there(broker: LoginBroker) -> None:
+    broker.create_topic("_made_before")
+    broker.allow("gate", READ, WRITE, kind=ResourceType.TOPIC, name="_made_before")
+
+    async def test(accounts: KafkaAccounts) -> None:
+        await accounts.create_topics(["_made_before"])
+        with pytest.raises(KafkaError, match="the topic _not_made cannot be created") as raised:
+            await accounts.create_topics(["_made_before", "_not_made"])
+        assert raised.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    run_with_accounts(broker.bootstrap, broker.properties("gate"), test)
+
+
 def test_to_see_a_topic_is_not_to_read_it(broker: LoginBroker) -> None:
     for user in ("watcher", "reader"):
         broker.set_password(user, "pw")

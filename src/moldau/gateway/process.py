@@ -8,6 +8,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -120,7 +121,8 @@ async def _serve_mqtt(
                 if str(error) != said:
                     said = str(error)
                     log.warning("MQTT waits for the cluster: %s", said)
-                await asyncio.wait([asyncio.ensure_future(stopped.wait())], timeout=AGAIN_S)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stopped.wait(), AGAIN_S)
             else:
                 on_start()
                 await stopped.wait()

@@ -20,14 +20,29 @@ async def ask_cluster(bootstrap: str, properties: Mapping[str, str], action: Cal
 
 
 async def create_compacted(bootstrap: str, properties: Mapping[str, str], names: Iterable[str]) -> None:
-    """Create those of these topics that are not there, compacted, with one partition."""
+    """Create those of these topics that are not there, compacted, with one partition. Whoever may not create topics is
+    refused also if they are there: then whether they are is what counts."""
     topics = list(names)
 
     def create(cluster: Cluster) -> None:
         for topic in topics:
-            cluster.create_topic(topic, 1, configs=COMPACTED)
+            try:
+                cluster.create_topic(topic, 1, configs=COMPACTED)
+            except KafkaError as error:
+                if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED or not _is_there(cluster, topic):
+                    raise KafkaError(error.code, f"the topic {topic} cannot be created: {error}") from None
 
     await ask_cluster(bootstrap, properties, create)
+
+
+def _is_there(cluster: Cluster, topic: str) -> bool:
+    try:
+        cluster.topic(topic)
+    except KafkaError as error:
+        if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+            raise
+        return False
+    return True
 
 
 def _ask(bootstrap: str, properties: Mapping[str, str], action: Callable[[Cluster], T]) -> T:

@@ -13,6 +13,7 @@ import secrets
 import ssl
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, cast
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -302,10 +303,9 @@ class Connection(asyncio.Protocol):
     async def _work(self, queue: deque[Work]) -> None:
         try:
             while queue:
-                await self._do_work(queue.popleft())
+                with suppress(Gone):  # what the client has published is appended all the same
+                    await self._do_work(queue.popleft())
                 self._check_pause()
-        except Gone:
-            queue.clear()
         except KafkaError as error:
             self.end(reason_of(error.code), f"a subscription cannot go on: {error.code.name}")
         except Exception:

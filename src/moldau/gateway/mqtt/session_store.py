@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -31,6 +32,9 @@ class SessionStore:
         self._topic = StoredTopic(own, SESSIONS_TOPIC, self._apply)
         self._changed: dict[str, Session] = {}
         self._ended: set[str] = set()
+        self._being_written: Counter[str] = Counter()
+        self._read_meanwhile: dict[str, FoundRecord] = {}
+        """The last record of each session that is being written: it may be our own, which the answer will tell."""
 
     async def load(self) -> None:
         await self._topic.load()
@@ -75,19 +79,37 @@ class SessionStore:
             session.places_written = session.places()
             session.is_written = True
             records.append(record_of(session))
-        if records:
+        if not records:
+            return
+        self._being_written.update(session.key for session in written)
+        try:
             places = await self._topic.append(records)
             for session, place in zip(written, places, strict=True):
                 session.written_offset = max(session.written_offset, place.offset)
+        finally:
+            for session in written:
+                self._apply_what_was_read(session.key)
+
+    def _apply_what_was_read(self, key: str) -> None:
+        self._being_written[key] -= 1
+        if not self._being_written[key]:
+            del self._being_written[key]
+            if (record := self._read_meanwhile.pop(key, None)) is not None:
+                self._apply(record)
 
     def _apply(self, record: FoundRecord) -> None:
         """Take a record that was read: at the start, or of another gateway."""
         try:
             key = (record.key or b"").decode()
             known = self._get(key)
-            if self._is_held(key) or (known is not None and known.written_offset >= record.offset):
-                return
-            if record.value is None:
+            if key in self._being_written:
+                self._read_meanwhile[key] = record
+            elif key in self._ended or (known is not None and known.written_offset >= record.offset):
+                return  # it is older than what is known, or its session has ended
+            elif self._is_held(key):
+                if record.value is None and known is not None:
+                    self.changed(known)  # another gateway, which does not see its client, has ended it
+            elif record.value is None:
                 self._forget(key)
             else:
                 session = session_of(record, self._rules)

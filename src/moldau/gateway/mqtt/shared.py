@@ -64,6 +64,7 @@ class Shared:
         self.tails = Tails(rules)
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_stopping = False
+        self._saved_at_s = self._checked_at_s = 0.0
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -160,17 +161,23 @@ class Shared:
 
     async def run(self) -> None:
         """Send wills that are due, end sessions that have expired, write places that have moved."""
-        written_at_s = checked_at_s = self.now_s()
         tick_s = min(TICK_S, self.limits.session_save_s, self.limits.partitions_check_s)
+        self._saved_at_s = self._checked_at_s = self.now_s()
         while True:
             await asyncio.sleep(tick_s)
-            self.do_due()
-            if self.now_s() - written_at_s >= self.limits.session_save_s:
-                await self.save_places()
-                written_at_s = self.now_s()
-            if self.now_s() - checked_at_s >= self.limits.partitions_check_s:
-                await self.tails.add_partitions()
-                checked_at_s = self.now_s()
+            try:
+                await self._do_in_background()
+            except Exception:
+                log.exception("mqtt: internal error in the background")
+
+    async def _do_in_background(self) -> None:
+        self.do_due()
+        if self.now_s() - self._saved_at_s >= self.limits.session_save_s:
+            await self.save_places()
+            self._saved_at_s = self.now_s()
+        if self.now_s() - self._checked_at_s >= self.limits.partitions_check_s:
+            await self.tails.add_partitions()
+            self._checked_at_s = self.now_s()
 
     def do_due(self) -> None:
         due = self.sessions.due(self.now_ms())

@@ -204,12 +204,12 @@ class Subscriptions:
         return feed
 
     async def _close_unused(self) -> None:
-        for topic in self._feeds.keys() - self.session.topics():
-            feed = self._feeds.pop(topic)
+        unused = {topic: self._feeds.pop(topic) for topic in self._feeds.keys() - self.session.topics()}
+        for topic, feed in unused.items():
             if feed.reader is not None:
                 feed.reader.cancel()
             self.session.progress.pop(topic, None)
-            await self._tails.release(feed.tail, self)
+        await self.release([feed.tail for feed in unused.values()])
 
     def _read_alone(self, topic: str, feed: _Feed) -> None:
         if self._own_index is None:

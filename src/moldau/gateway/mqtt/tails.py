@@ -83,14 +83,14 @@ class Tail:
         """Follow partitions that the topic has got since, from their start."""
         try:
             bounds = await self._account.bounds(self._topic)
-        except KafkaError:
-            return  # whether the topic can still be read, the tail learns by reading
-        new = {partition: first for partition, (first, _) in bounds.items() if partition not in self.positions}
-        async with self._handing_out:
-            if new and not self._task.done():
-                task = self._task
-                self._task = self._start(new)
-                task.cancel()
+            new = {partition: first for partition, (first, _) in bounds.items() if partition not in self.positions}
+            async with self._handing_out:
+                if new and not self._task.done():
+                    task = self._task
+                    self._task = self._start(new)
+                    task.cancel()
+        except KafkaError as error:  # whether the topic can still be read, the tail learns by reading
+            log.info("mqtt: no look for new partitions of %s: %s", self._topic, error.code.name)
 
     async def stop(self) -> None:
         self._on_end()
@@ -98,8 +98,9 @@ class Tail:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def _start(self, new: Mapping[int, int] | None = None) -> asyncio.Task[None]:
-        self.positions |= new or {}
-        following = self._account.follow(self._topic, dict(self.positions))
+        positions = self.positions | dict(new or {})
+        following = self._account.follow(self._topic, positions)
+        self.positions |= positions
         task = asyncio.create_task(self._run(following), name=f"mqtt tail of {self._topic}")
         task.add_done_callback(lambda done: self._on_done(done, following))
         return task
