@@ -280,3 +280,11 @@ def test_filters_of_a_session_have_a_limit_together(server: RunningMqttServer) -
             client.send(Subscribe(number, (Requested(f"telemetry/{number}" + "x" * 60_000),)))
             answers.append(client.expect(Suback).reasons[0])
         assert answers == [0] * 4 + [Reason.QUOTA_EXCEEDED] * 3
+
+
+def test_messages_that_are_retained_at_the_same_moment_have_a_limit_together(cluster: MemoryCluster) -> None:
+    with RunningMqttServer(cluster, limits=MqttLimits(retained_bytes_max=2000)) as server:
+        with connected(server) as device:
+            device.send(*(Publish(f"telemetry/{n}", b"x", 1, True, packet_id=n) for n in range(1, 11)))
+            reasons = [device.expect(Ack).reason for _ in range(10)]
+        assert server.do(lambda: server.server.retained_messages) == reasons.count(0) == 3
