@@ -12,7 +12,18 @@ from harness.mqtt_server import ANONYMOUS, PacketClient, RunningMqttServer, gate
 from harness.patience import wait_until
 
 from moldau.gateway.mqtt.limits import MqttLimits
-from moldau.gateway.mqtt.packets import Ack, Disconnect, Publish, Requested, Suback, Subscribe, Unsubscribe, Will
+from moldau.gateway.mqtt.packets import (
+    V5,
+    Ack,
+    Disconnect,
+    Publish,
+    Requested,
+    Suback,
+    Subscribe,
+    Unsubscribe,
+    Will,
+    encode,
+)
 from moldau.gateway.mqtt.properties import Properties
 from moldau.gateway.mqtt.reasons import Reason
 from moldau.gateway.mqtt.topics import RETAINED_TOPIC, SESSIONS_TOPIC
@@ -202,3 +213,78 @@ def test_partitions_that_cannot_be_read_yet_are_read_later(cluster: MemoryCluste
         write_soon = NewRecord(b"there", b"a", partition=1)
         server.do(lambda: write(cluster, "orders", write_soon))
         assert client.expect(Publish).payload == b"there"
+
+
+# --- what clients may make the gateway keep ---------------------------------------------------------------------------
+
+
+def large(packet_id: int) -> Publish:
+    return Publish("telemetry/a", b"", 1, packet_id=packet_id, properties=Properties(user_properties=LARGE))
+
+
+LARGE = (("name", "x" * 60_000),)
+
+
+def packets_until_blocked(client: PacketClient, most: int) -> int:
+    """Send large messages until the other side takes nothing more; return how many."""
+    data, sent = b"".join(encode(large(number), V5) for number in range(1, most + 1)), 0
+    client.socket.settimeout(0.5)
+    try:
+        while sent < len(data):
+            sent += client.socket.send(data[sent : sent + (1 << 16)])
+    except TimeoutError:
+        pass
+    return sent * most // len(data)
+
+
+@pytest.mark.parametrize(
+    "limits", [MqttLimits(publish_bytes_in_flight_max=1 << 20), MqttLimits(publish_bytes_in_all_max=1 << 20)]
+)
+def test_a_publisher_of_large_properties_waits(cluster: MemoryCluster, limits: MqttLimits) -> None:
+    with RunningMqttServer(cluster, limits=limits) as server:
+        server.do(cluster.hold_appends)
+        with connected(server) as one, connected(server) as other:
+            sent = packets_until_blocked(one, 900)
+            assert sent < 500
+            assert packets_until_blocked(other, 900) < 500
+            assert server.do(lambda: server.server.counters.queued_bytes) > 1 << 20
+            server.do(cluster.let_appends_go)
+            wait_until(lambda: len(server.values("telemetry")) >= sent, "all are appended")
+            other.socket.close()
+            wait_until(lambda: server.do(lambda: server.server.counters.queued_bytes) == 0, "nothing is queued")
+
+
+def test_a_subscriber_that_acknowledges_nothing_is_disconnected_before_large_properties_fill_memory(
+    cluster: MemoryCluster,
+) -> None:
+    limits = MqttLimits(waiting_bytes_max=1 << 20)
+    receive = Properties(receive_maximum=1)
+    with (
+        RunningMqttServer(cluster, limits=limits) as server,
+        connected(server) as device,
+        connected(server, properties=receive) as silent,
+    ):
+        silent.send(Subscribe(1, (Requested("telemetry/#", 1),)))
+        silent.expect(Suback)
+        for number in range(1, 60):
+            device.send(large(number))
+            device.expect(Ack)
+        silent.expect(Publish)
+        assert silent.receive() == Disconnect(Reason.QUOTA_EXCEEDED)
+
+
+def test_filters_of_a_session_have_a_limit_together(server: RunningMqttServer) -> None:
+    with connected(server) as client:
+        answers = []
+        for number in range(1, 8):
+            client.send(Subscribe(number, (Requested(f"telemetry/{number}" + "x" * 60_000),)))
+            answers.append(client.expect(Suback).reasons[0])
+        assert answers == [0] * 4 + [Reason.QUOTA_EXCEEDED] * 3
+
+
+def test_messages_that_are_retained_at_the_same_moment_have_a_limit_together(cluster: MemoryCluster) -> None:
+    with RunningMqttServer(cluster, limits=MqttLimits(retained_bytes_max=2000)) as server:
+        with connected(server) as device:
+            device.send(*(Publish(f"telemetry/{n}", b"x", 1, True, packet_id=n) for n in range(1, 11)))
+            reasons = [device.expect(Ack).reason for _ in range(10)]
+        assert server.do(lambda: server.server.retained_messages) == reasons.count(0) == 3

@@ -31,7 +31,7 @@ from moldau.gateway.mqtt.conversation import (
 from moldau.gateway.mqtt.credentials import credentials_of
 from moldau.gateway.mqtt.outbox import Outbox
 from moldau.gateway.mqtt.packets import V5, Ack, Connect, PacketReader, Publish, Subscribe, Unsubscribe, Will, encode
-from moldau.gateway.mqtt.properties import PacketType
+from moldau.gateway.mqtt.properties import PacketType, size_of
 from moldau.gateway.mqtt.reasons import Reason, puback_reason, reason_of
 from moldau.gateway.mqtt.session import Session, session_key
 from moldau.gateway.mqtt.shared import Shared
@@ -277,9 +277,11 @@ class Connection(asyncio.Protocol):
 
     def _add_publishes(self, publishes: list[Publish]) -> None:
         assert self._queue is not None
+        counters = self._shared.counters
         self._queued_publishes += len(publishes)
-        for publish in publishes:
-            self._queued_bytes += len(publish.payload)
+        size = _size(publishes)
+        self._queued_bytes += size
+        counters.queued_bytes += size
         last = self._queue[-1] if self._queue else None
         if isinstance(last, list):
             last += publishes
@@ -289,6 +291,7 @@ class Connection(asyncio.Protocol):
         if (
             self._queued_publishes >= limits.publishes_in_flight_max
             or self._queued_bytes >= limits.publish_bytes_in_flight_max
+            or counters.queued_bytes >= limits.publish_bytes_in_all_max
         ):
             self._pause_reading()
 
@@ -313,6 +316,9 @@ class Connection(asyncio.Protocol):
             self.end(Reason.IMPLEMENTATION_SPECIFIC_ERROR, "internal error")
         finally:
             self._worker = None
+            queue.clear()
+            self._shared.counters.queued_bytes -= self._queued_bytes
+            self._queued_bytes = 0
 
     async def _do_work(self, work: Work) -> None:
         subscriptions = self.subscriptions
@@ -353,7 +359,9 @@ class Connection(asyncio.Protocol):
                     break
         self.conversation.answered(count)
         self._queued_publishes -= len(publishes)
-        self._queued_bytes -= sum(len(publish.payload) for publish in publishes)
+        size = _size(publishes)
+        self._queued_bytes -= size
+        shared.counters.queued_bytes -= size
         if answers:
             self._write([bytes(answers)])
         if failed is not None:
@@ -377,5 +385,10 @@ class Connection(asyncio.Protocol):
             and len(self._queue) <= limits.publishes_in_flight_max // 2
             and self._queued_publishes <= limits.publishes_in_flight_max // 2
             and self._queued_bytes <= limits.publish_bytes_in_flight_max // 2
+            and (not self._queue or self._shared.counters.queued_bytes < limits.publish_bytes_in_all_max)
         ):
             self._resume_reading()
+
+
+def _size(publishes: Sequence[Publish]) -> int:
+    return sum(len(each.topic) + len(each.payload) + size_of(each.properties) for each in publishes)

@@ -19,6 +19,8 @@ class Counters:
     bytes_out: int = 0
     held_bytes: int = 0
     """Of incomplete packets, now."""
+    queued_bytes: int = 0
+    """Of messages of clients that are not appended yet, now."""
     refused: dict[str, int] = field(default_factory=dict)
     """By what was refused (connection, login, publish, subscription) and why."""
 

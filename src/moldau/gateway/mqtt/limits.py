@@ -33,6 +33,9 @@ class MqttLimits:
     publish_bytes_in_flight_max: int = 4 << 20
     """The same in bytes: then the connection is not read until half of it is done."""
 
+    publish_bytes_in_all_max: int = 256 << 20
+    """The same of all connections together: then none is read on before all that it has sent is appended."""
+
     deliveries_in_flight_max: int = 1_000
     """PUBLISH packets to one client that it has not acknowledged; fewer if its receive maximum is smaller."""
 
@@ -42,6 +45,9 @@ class MqttLimits:
 
     subscriptions_max: int = 1_000
     """Of one session: each takes half a kilobyte, in memory and in the record of the session."""
+
+    filter_characters_max: int = 256 << 10
+    """Of all filters of a session: a single one may have 64 KiB, and the record of a session must fit into a batch."""
 
     topic_aliases_max: int = 100
     """Topic aliases of one connection, inbound. Devices have a dozen topics."""

@@ -20,7 +20,7 @@ import hashlib
 from typing import Final
 
 from moldau.gateway.mqtt.packets import Publish, publish_parts
-from moldau.gateway.mqtt.properties import NO_PROPERTIES, STRING_BYTES_MAX, USER_PROPERTIES_MAX, Properties
+from moldau.gateway.mqtt.properties import NO_PROPERTIES, STRING_BYTES_MAX, USER_PROPERTIES_MAX, Properties, size_of
 from moldau.gateway.ports import FoundRecord, Headers
 
 CONTENT_TYPE: Final = "content-type"
@@ -66,7 +66,7 @@ def headers_of(publish: Publish, now_ms: int, sender: bytes | None = None) -> He
 class Message:
     """A record on its way to subscribers, maybe to many: its packets are encoded once for all that get the same."""
 
-    __slots__ = ("_parts", "_properties", "expires_at_ms", "name", "payload", "sender", "was_retain")
+    __slots__ = ("_parts", "_properties", "expires_at_ms", "name", "payload", "sender", "size", "was_retain")
 
     def __init__(self, name: str, payload: bytes, headers: Headers) -> None:
         self.name = name
@@ -76,6 +76,7 @@ class Message:
         self.sender: bytes | None = None
         self.expires_at_ms: int | None = None
         self._properties = NO_PROPERTIES if not headers else self._read(headers)
+        self.size = len(name) + len(payload) + size_of(self._properties)
         self._parts: dict[tuple[int, int, bool, tuple[int, ...]], tuple[bytes, bytes]] = {}
 
     def has_expired(self, now_ms: int) -> bool:

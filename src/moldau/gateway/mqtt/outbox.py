@@ -13,7 +13,7 @@ from moldau.gateway.mqtt.session import Mark
 
 PACKET_ID_MAX: Final = 65_535
 OVERHEAD_BYTES: Final = 200
-"""Of a message that waits, beside its payload."""
+"""Of a message that waits, beside its name, payload and properties."""
 
 
 class _Waiting(NamedTuple):
@@ -74,7 +74,7 @@ class Outbox:
             mark.progress.sent(mark.partition, mark.offset)
         if self._waiting or len(self._in_flight) >= self._window:
             self._waiting.append(_Waiting(message, retain, identifiers, mark))
-            self.waiting_bytes += OVERHEAD_BYTES + len(message.payload)
+            self.waiting_bytes += OVERHEAD_BYTES + message.size
         else:
             self._send(message, retain, identifiers, mark, now_ms)
 
@@ -87,7 +87,7 @@ class Outbox:
             mark.progress.acknowledged(mark.partition, mark.offset)
         while self._waiting and len(self._in_flight) < self._window:
             message, retain, identifiers, mark = self._waiting.popleft()
-            self.waiting_bytes -= OVERHEAD_BYTES + len(message.payload)
+            self.waiting_bytes -= OVERHEAD_BYTES + message.size
             self._send(message, retain, identifiers, mark, now_ms)
         return True
 

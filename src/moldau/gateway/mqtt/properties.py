@@ -261,6 +261,15 @@ _ROWS: Final[dict[int, _Row]] = {
 }
 
 
+def size_of(properties: Properties) -> int:
+    """Return about how many bytes the properties of a message take."""
+    if properties is NO_PROPERTIES:
+        return 0
+    texts = len(properties.content_type or "") + len(properties.response_topic or "")
+    users = sum(len(name) + len(value) for name, value in properties.user_properties)
+    return texts + len(properties.correlation_data or b"") + users
+
+
 def may_have(packet: PacketType) -> list[str]:
     """Return the names of the properties that a packet may have."""
     return [row.name for row in _ROWS.values() if packet in row.packets]

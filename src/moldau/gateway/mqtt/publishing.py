@@ -30,6 +30,7 @@ class Publisher:
     ) -> list[Reason]:
         """Append the messages; return what became of each."""
         outcome = [Reason.SUCCESS] * len(publishes)
+        reserved = 0
         batches: dict[str, tuple[list[int], list[NewRecord]]] = {}
         retained: list[tuple[int, NewRecord]] = []
         for number, publish in enumerate(publishes):
@@ -39,23 +40,28 @@ class Publisher:
                 continue
             headers = headers_of(publish, now_ms, sender)
             if publish.retain:
-                if publish.payload and not self._retained.has_room(publish.topic, publish.payload, headers):
+                room = self._retained.reserve(publish.topic, publish.payload, headers)
+                if room is None:
                     outcome[number] = Reason.QUOTA_EXCEEDED
                     continue
+                reserved += room
                 retained.append((number, NewRecord(publish.payload or None, publish.topic.encode(), headers)))
             batch = batches.get(place.topic)
             if batch is None:
                 batch = batches[place.topic] = ([], [])
             batch[0].append(number)
             batch[1].append(NewRecord(publish.payload, place.key, headers))
-        if len(batches) == 1:
-            ((topic, (numbers, records)),) = batches.items()
-            await self._append(account, topic, numbers, records, outcome)
-        else:
-            appends = (self._append(account, topic, *batch, outcome) for topic, batch in batches.items())
-            await asyncio.gather(*appends)
-        if retained:
-            await self._retain(retained, outcome)
+        try:
+            if len(batches) == 1:
+                ((topic, (numbers, records)),) = batches.items()
+                await self._append(account, topic, numbers, records, outcome)
+            else:
+                appends = (self._append(account, topic, *batch, outcome) for topic, batch in batches.items())
+                await asyncio.gather(*appends)
+            if retained:
+                await self._retain(retained, outcome)
+        finally:
+            self._retained.give_back(reserved)
         self._count(publishes, outcome)
         return outcome
 

@@ -12,7 +12,7 @@ from moldau.gateway.ports import FoundRecord, Headers
 OVERHEAD_BYTES: Final = 500
 """Of a retained message, beside its payload, name and headers."""
 SLACK: Final = 1.1
-"""Messages that came at the same moment may be over the limit together: they have been accepted, and are kept."""
+"""Messages that other gateways accepted at the same moment may be over the limit together: they are kept."""
 LOOKED_AT_PER_STEP: Final = 1_000
 
 
@@ -29,16 +29,25 @@ class RetainedMessages:
         self._by_topic: dict[str, dict[str, _Retained]] = {}
         """By Kafka topic and by name."""
         self.bytes = 0
+        self._reserved = 0
         self.left_out = 0
         """Messages that were read and for which there was no room."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_topic.values()))
 
-    def has_room(self, name: str, payload: bytes, headers: Headers) -> bool:
-        """Whether a message fits, in place of the one that its name has."""
+    def reserve(self, name: str, payload: bytes, headers: Headers) -> int | None:
+        """Reserve room for a message, beside that of the one that its name has; return the bytes, which are to be given
+        back when it has been applied. None: there is no room."""
         before = self._find(name)
-        return self.bytes - (before.bytes if before else 0) + _size(name, payload, headers) <= self._bytes_max
+        more = max(0, _size(name, payload, headers) - (before.bytes if before else 0)) if payload else 0
+        if more and self.bytes + self._reserved + more > self._bytes_max:
+            return None
+        self._reserved += more
+        return more
+
+    def give_back(self, size: int) -> None:
+        self._reserved -= size
 
     def apply(self, record: FoundRecord) -> None:
         """Take a record of the topic of retained messages; an empty one removes the message of its name."""

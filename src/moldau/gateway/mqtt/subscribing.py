@@ -164,7 +164,11 @@ class Subscriptions:
         if isinstance(topics, Refusal):
             return topics.reason
         known = self.session.subscriptions
-        if request.filter not in known and len(known) >= self._limits.subscriptions_max:
+        limits = self._limits
+        if request.filter not in known and (
+            len(known) >= limits.subscriptions_max
+            or sum(map(len, known)) + len(request.filter) > limits.filter_characters_max
+        ):
             return Reason.QUOTA_EXCEEDED
         try:
             feeds = {topic: await self._open(topic) for topic in topics}
