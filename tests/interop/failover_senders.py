@@ -18,8 +18,7 @@ from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, Producer
 from harness.patience import PATIENCE_S
 
-EVERY_S = 0.03
-"""Between two records of a sender: one is in flight often enough when a node dies."""
+EVERY_S = 0.01
 KAFKA_LIBS = os.environ.get("MOLDAU_TEST_KAFKA_LIBS")
 BROKEN_CONNECTIONS = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE}
 """Errors that librdkafka reports for any broker that goes away; they concern no record."""

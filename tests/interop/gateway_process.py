@@ -19,9 +19,6 @@ from harness.patience import PATIENCE_S, wait_until
 
 _ADDRESS = re.compile(r" is at (\w+)://localhost:(\d+)")
 UNSENT = (OSError, http.client.HTTPException)
-PAUSE_S = 0.03
-"""After each acknowledgement over HTTP. Over MQTT there is no pause: paho-mqtt loses what is given to it just while it
-connects again, but not what is in flight."""
 
 
 class GatewayProcess:
@@ -131,8 +128,6 @@ class HttpSender(Sender):
             self.problems.append(f"{number}: {status}")
         if status in (0, 504):
             self.unsure.add(number)
-        if status == 200:
-            self._is_stopped.wait(PAUSE_S)
         return status == 200
 
     def _status(self, number: int) -> int:

@@ -1,7 +1,7 @@
 """simulate.py, the command that runs any number of seeds: the same seed gives the same run in any process; its summary,
 its options, and its failures.
 
-Without more depth these are runs of clusters with transactions, of views and of groups: the other simulations of
+Without more depth these are runs of clusters with compacted topics, of views and of groups: the other simulations of
 clusters have the same machines and clients.
 """
 
@@ -22,7 +22,7 @@ from simulate import KINDS, Report, _sum_up, main, run_seed, run_seeds
 
 SIMULATE = Path(__file__).with_name("simulate.py")
 SEED, SIZE = "3", "brief" if DEPTH == 1 else "small"
-TRIED = few(("transactions", "views", "groups"), of=KINDS)
+TRIED = few(("compaction", "views", "groups"), of=KINDS)
 
 
 @pytest.fixture(scope="module")
