@@ -4,7 +4,7 @@ another process, and checks that each row is there once.
     python killed_writes.py URL append|upsert|history EVERY
 
 It tries each EVERY-th step, and prints the number of the last one at which a process was killed. Processes are forks of
-this one, which itself connects nowhere.
+this one, which has imported the driver for all and itself connects nowhere.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from harness import database_checks as checks
+from moldau.databases.database import driver_of
+from moldau.databases.urls import parse_url
 
 ROWS = [(number, 1, "new", number == 3) for number in range(6)]
 
@@ -43,6 +45,7 @@ def ended(work: Callable[[], object]) -> bool:
 
 def main(url: str, mode: str, every: str) -> None:
     last = 0
+    driver_of(parse_url(url).kind)
     for step in range(1, 100, int(every)):
         to = {"append": checks.destination, "upsert": checks.upserts, "history": checks.history}[mode](url)
         if step % 2:  # in half of the tries the table is there already

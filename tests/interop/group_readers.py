@@ -33,6 +33,9 @@ class Read(NamedTuple):
 class Reader:
     """Subscribes and reads until it is closed. Closing commits what was read and, unless it is static, leaves."""
 
+    POLLS_OF_REST = 20
+    """So many polls without records take a second or more: five heartbeats, which tell of a rebalance."""
+
     def __init__(self, bootstrap: str, group: str, topics: Sequence[str] | str, **config: Any) -> None:
         """Topics are a list of names or a pattern."""
         self.bootstrap, self.group, self.topics, self.config = bootstrap, group, topics, config
@@ -100,6 +103,8 @@ class ConfluentReader(Reader):
 
 
 class KafkaPythonReader(Reader):
+    POLLS_OF_REST = 2
+
     def read(self) -> None:
         settings = {
             "bootstrap_servers": self.bootstrap,
@@ -228,7 +233,7 @@ def await_shares(readers: Sequence[Reader], expected: list[int]) -> None:
 
 
 def await_rest(readers: Sequence[Reader]) -> None:
-    """Wait until no reader gets another assignment while each polls twenty times: a cooperative group rebalances twice,
+    """Wait until no reader gets another assignment while each polls for a while: a cooperative group rebalances twice,
     and the second time changes nothing for some members."""
 
     def assignments() -> list[int]:
@@ -236,7 +241,7 @@ def await_rest(readers: Sequence[Reader]) -> None:
 
     before: list[int] = []
     while before != assignments():
-        before, ends = assignments(), [reader.polls + 20 for reader in readers]
+        before, ends = assignments(), [reader.polls + reader.POLLS_OF_REST for reader in readers]
         until(
             lambda ends=ends: all(reader.polls >= end for reader, end in zip(readers, ends, strict=True)),
             "all readers poll",

@@ -23,7 +23,7 @@ from typing import Any, Self
 import pytest
 from batches import batch, headers_of
 from clients import confluent_producer
-from harness.depth import DEPTH
+from harness.depth import deep
 from harness.patience import PATIENCE_S, wait_until
 from protocol_requests import end_offset, fetch, new_producer, produce, produce_request
 from scarce_machine import mount_tmpfs
@@ -32,7 +32,9 @@ from wire_client import ConnectionEnded, Wire, message
 pytestmark = pytest.mark.moldau_only
 
 SEED = 9
-ROUNDS = 4 if DEPTH > 1 else 2
+ROUNDS = deep(1, quick=2)
+RECORDS_MAX = deep(100, quick=300)
+"""A kill comes after at most so many acknowledgements in a round."""
 TOPIC = "under-fire"
 
 
@@ -156,7 +158,7 @@ def test_acknowledged_records_survive_kill_9(node: Node) -> None:
         node.start()
         with Wire(node.bootstrap) as wire:
             create_topic(wire, TOPIC)
-        goal = len(acked) + chance.randint(50, 1500)
+        goal = len(acked) + chance.randint(50, RECORDS_MAX)
         writer = threading.Thread(target=write_until_disconnected, args=(node.bootstrap, f"round-{number}", acked))
         writer.start()
         while len(acked) < goal and writer.is_alive():
@@ -192,7 +194,7 @@ def test_an_idempotent_producer_survives_kill_9(node: Node) -> None:
     reports: list[Any] = []
     count = 0
     for _ in range(ROUNDS):
-        goal = count + chance.randint(50, 400)
+        goal = count + chance.randint(50, RECORDS_MAX)
         while len(reports) < goal:
             if count - len(reports) < 20:
                 producer.produce(TOPIC, value(str(count)), partition=0, on_delivery=lambda e, m: reports.append(e or m))

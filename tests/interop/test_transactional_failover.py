@@ -23,7 +23,7 @@ from failover_roles import (
     create_replicated,
     leader_of,
 )
-from failover_senders import EVERY_S, ConfluentSender
+from failover_senders import ConfluentSender
 from harness.depth import sample
 from harness.patience import PATIENCE_S, wait_until
 from transactional_copier import COPIERS, CopierProcess, copied, group_of, open_copier, transactional_id_of
@@ -34,6 +34,7 @@ from moldau.testing import TestCluster, cluster
 pytestmark = pytest.mark.moldau_only
 PARTITIONS = 3
 END = b"the end"
+FEED_EVERY_S = 0.03
 ROLES: dict[str, Callable[[str, str], int]] = {
     "leader": leader_of,
     "group coordinator": lambda bootstrap, target: coordinator_of(bootstrap, group_of(target)),
@@ -72,7 +73,7 @@ class Feed(ConfluentSender):
         settings = {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
         producer = Producer(settings | {"reconnect.backoff.max.ms": 500, "error_cb": self.on_error})
         number = 0
-        while not self.closing.wait(EVERY_S):
+        while not self.closing.wait(FEED_EVERY_S):
             producer.produce(self.topic, b"%d" % number, partition=number % self.partitions, callback=self.delivered)
             number += 1
             producer.poll(0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from harness.attacked_cluster import CLUSTER_ID, AttackedCluster
 from harness.declared_versions import BROKER_APIS
+from harness.depth import sample
 from harness.hostile_requests import STRANGER
 
 from moldau.base.errors import ErrorCode
@@ -82,12 +83,18 @@ REGISTRATIONS: dict[str, tuple[dict[str, Any], ErrorCode]] = {
 }
 
 
-@pytest.mark.parametrize("case", REGISTRATIONS)
-def test_impossible_registrations_are_refused(cluster: AttackedCluster, case: str) -> None:
+@pytest.mark.parametrize(
+    ("case", "nodes"),
+    [(case, nodes) for number, case in enumerate(REGISTRATIONS) for nodes in sample((1, 3), 2, first=number)],
+)
+def test_impossible_registrations_are_refused(case: str, nodes: int) -> None:
+    """Without more depth by one node or by three, by turns."""
+    cluster = AttackedCluster(nodes)
     quorum_state = cluster.quorum_state
     fields, code = REGISTRATIONS[case]
     assert register(cluster, STRANGER, **fields) == code
     assert cluster.quorum_state == quorum_state
+    cluster.check_health()
 
 
 @pytest.mark.parametrize("broker", [-1, -2, -(2**31)])
@@ -151,9 +158,12 @@ ISRS: dict[str, tuple[list[int], ErrorCode]] = {
 }
 
 
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("case", ISRS)
+@pytest.mark.parametrize(
+    ("case", "version"),
+    [(case, version) for number, case in enumerate(ISRS) for version in sample((2, 3), 2, first=number)],
+)
 def test_impossible_in_sync_sets_are_refused(three_nodes: AttackedCluster, case: str, version: int) -> None:
+    """Without more depth in one of both versions, by turns."""
     image = three_nodes.wait_for_leader().current.image
     topic = image.topics["victim"]
     state = topic.partitions[0]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from harness.attacked_cluster import ConnectionClosed, SentRequest
-from harness.depth import deep
+from harness.depth import deep, sample
 from harness.operations import operations_of
 from harness.transactional_cluster import (
     ODD_IDS,
@@ -68,10 +68,17 @@ def one_node() -> Iterator[TransactionalCluster]:
     transactional.check_health()
 
 
-@pytest.mark.parametrize("api", TRANSACTIONAL_APIS, ids=lambda api: api.name.lower())
-def test_random_requests_are_answered_and_leave_no_open_transaction(
-    transactional: TransactionalCluster, api: ApiKey
-) -> None:
+@pytest.mark.parametrize(
+    ("api", "nodes"),
+    [
+        pytest.param(api, nodes, id=f"{api.name.lower()}-{nodes}")
+        for number, api in enumerate(TRANSACTIONAL_APIS)
+        for nodes in sample((1, 3), 2, first=number)
+    ],
+)
+def test_random_requests_are_answered_and_leave_no_open_transaction(api: ApiKey, nodes: int) -> None:
+    """Without more depth by one node or by three, by turns."""
+    transactional = TransactionalCluster(nodes)
     producers = {name: transactional.init(name) for name in ("tx", "other", "third")}
     hostile = HostileTransactionalRequests(transactional, api, producers)
     versions = transactional.cluster.routers[9001].served()[api]
@@ -87,6 +94,7 @@ def test_random_requests_are_answered_and_leave_no_open_transaction(
         assert all(each.size > TRANSACTION_REQUEST_BYTES_MAX for each in refused), (
             "only requests that are too long may close the connection"
         )
+    transactional.check_health()
 
 
 # --- the longest requests -----------------------------------------------------------------------------------------

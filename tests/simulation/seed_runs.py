@@ -1,4 +1,7 @@
-"""Runs seeds of a simulation as tests, one test for each seed, and counts the faults that occurred."""
+"""Runs seeds of a simulation as tests, one test for each seed, and counts the faults that occurred.
+
+Without more depth faults come for half as long, and all else is the same.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ import moldau
 from moldau.runtime.internal_errors import InternalErrors
 
 DEFECTS_FILE = "defects.py"
+SIZE = "small" if DEPTH > 1 or "MOLDAU_SEEDS" in os.environ else "short"
 PRODUCT = Path(moldau.__file__).parent
 
 
@@ -68,7 +72,7 @@ class SeedRuns:
         self.faults: Counter[str] = Counter()
 
     def run(self, kind: str, seed: int) -> None:
-        report = run_seed((kind, seed, "small"))
+        report = run_seed((kind, seed, SIZE))
         assert not isinstance(report, str), report
         self.seeds += 1
         self.faults += report.faults

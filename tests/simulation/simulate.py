@@ -153,7 +153,7 @@ def _positive(text: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--what", choices=KINDS, help="run only this simulation")
+    parser.add_argument("--what", choices=KINDS, action="append", help="run only this simulation; may be repeated")
     parser.add_argument("--seed", type=int, help="run only this seed")
     parser.add_argument("--trace", action="store_true", help="with --seed: print every event")
     parser.add_argument("--digest", action="store_true", help="with --seed: print a checksum of all events")
@@ -165,7 +165,7 @@ def main() -> int:
     if arguments.seed is None and (arguments.trace or arguments.digest):
         parser.error("--trace and --digest need --seed")
     status = 0
-    for what in [arguments.what] if arguments.what else KINDS:
+    for what in arguments.what or KINDS:
         if arguments.seed is None:
             status |= _run(
                 what, range(arguments.first, arguments.first + arguments.seeds), arguments.size, arguments.jobs

@@ -15,10 +15,12 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from moldau.base.buffers import Buffer
 from moldau.base.errors import StorageFault
 
+Value = TypeVar("Value")
 PAGE_BYTES = 64
 """Smaller than a real page, so that small batches tear across several."""
 
@@ -135,6 +137,28 @@ class MemoryLock:
         self.release = release
 
 
+class _Paths(dict[str, Value]):
+    """What is at each path, and by directory the names in it, in the order in which they came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[str, dict[str, None]] = {}
+
+    def __setitem__(self, path: str, value: Value) -> None:
+        super().__setitem__(path, value)
+        directory, _, name = path.rpartition("/")
+        self._names.setdefault(directory, {})[name] = None
+
+    def remove(self, path: str) -> Value:
+        directory, _, name = path.rpartition("/")
+        value = super().pop(path)
+        del self._names[directory][name]
+        return value
+
+    def names(self, directory: str) -> list[str]:
+        return [name for name in self._names.get(directory, ()) if name]
+
+
 class MemoryFiles:
     """The disk of one machine. `crash` returns the disk as the machine finds it after a restart."""
 
@@ -150,8 +174,9 @@ class MemoryFiles:
         """Called before each sync of a file or directory."""
         self.power_lost_at: int | None = None
         """The number of the first operation that is not executed any more."""
-        self._inodes: dict[str, _Inode] = {}
-        self._directories: set[str] = {""}
+        self._inodes: _Paths[_Inode] = _Paths()
+        self._directories: _Paths[None] = _Paths()
+        self._directories[""] = None
         self._undo: dict[str, list[Callable[[], None]]] = {}
         """Per directory, how to undo each change of names since its last sync."""
         self._locks: set[str] = set()
@@ -194,8 +219,10 @@ class MemoryFiles:
             for undo in reversed(changes[rng.randint(0, len(changes)) :]):
                 undo()
         survivor = MemoryFiles()
-        survivor._directories = set(self._directories)
-        survivor._inodes = {path: inode.after_crash(rng) for path, inode in self._inodes.items()}
+        for directory in self._directories:
+            survivor._directories[directory] = None
+        for path, inode in self._inodes.items():
+            survivor._inodes[path] = inode.after_crash(rng)
         return survivor
 
     def restart(self) -> MemoryFiles:
@@ -214,7 +241,7 @@ class MemoryFiles:
             self._require_directory(_parent(path))
             self.step()
             inode = self._inodes[path] = _Inode()
-            self._note(path, lambda: self._inodes.pop(path, None))
+            self._note(path, lambda: self._forget(path))
         return MemoryFile(self, path, inode)
 
     def read(self, path: str) -> bytes | None:
@@ -227,8 +254,7 @@ class MemoryFiles:
 
     def names(self, directory: str) -> list[str]:
         self._require_directory(directory)
-        paths = [*self._inodes, *self._directories]
-        return [path.rpartition("/")[2] for path in paths if path and _parent(path) == directory]
+        return [*self._inodes.names(directory), *self._directories.names(directory)]
 
     def size(self, path: str) -> int:
         return self.open(path).size()
@@ -246,14 +272,14 @@ class MemoryFiles:
             return
         if source not in self._inodes:
             raise _fault(source, errno.ENOENT)
-        moved, replaced = self._inodes.pop(source), self._inodes.get(target)
+        moved, replaced = self._inodes.remove(source), self._inodes.get(target)
         self._inodes[target] = moved
         self.free_bytes(0 if replaced is None else replaced.taken_bytes)
 
         def undo() -> None:
             self._inodes[source] = moved
             if replaced is None:
-                self._inodes.pop(target, None)
+                self._forget(target)
             else:
                 self._inodes[target] = replaced
 
@@ -262,16 +288,16 @@ class MemoryFiles:
     def _rename_directory(self, source: str, target: str) -> None:
         """Durable at once: no test depends on losing it."""
         self._directories.remove(source)
-        self._directories.add(target)
+        self._directories[target] = None
         for path in [path for path in self._inodes if path.startswith(source + "/")]:
-            self._inodes[target + path[len(source) :]] = self._inodes.pop(path)
+            self._inodes[target + path[len(source) :]] = self._inodes.remove(path)
         self._undo.pop(source, None)
 
     def unlink(self, path: str) -> None:
         if path not in self._inodes:
             return
         self.step()
-        inode = self._inodes.pop(path)
+        inode = self._inodes.remove(path)
         self.free_bytes(inode.taken_bytes)
         self._note(path, lambda: self._inodes.__setitem__(path, inode))
 
@@ -279,7 +305,7 @@ class MemoryFiles:
         """Durable at once: losing a whole directory loses nothing that a log has acknowledged."""
         is_new = directory not in self._directories
         while directory:
-            self._directories.add(directory)
+            self._directories[directory] = None
             directory = _parent(directory)
         return is_new
 
@@ -298,6 +324,10 @@ class MemoryFiles:
             raise StorageFault(path, OSError(errno.EAGAIN, "another process is using this log directory"))
         self._locks.add(path)
         return MemoryLock(lambda: self._locks.discard(path))
+
+    def _forget(self, path: str) -> None:
+        if path in self._inodes:
+            self._inodes.remove(path)
 
     def _require_directory(self, directory: str) -> None:
         if directory not in self._directories:

@@ -52,10 +52,11 @@ class Size:
 
 
 BRIEF = Size("brief", nodes=(3,), topics=1, producers=2, gap_ms=250, chaos_ms=5_000)
+SHORT = Size("short", nodes=(3, 3, 3, 5), topics=1, producers=2, gap_ms=250, chaos_ms=20_000)
 SMALL = Size("small", nodes=(3, 3, 3, 5), topics=1, producers=2, gap_ms=250, chaos_ms=40_000)
 MEDIUM = Size("medium", nodes=(3, 4, 5), topics=2, producers=4, gap_ms=150, chaos_ms=90_000)
 LARGE = Size("large", nodes=(5, 6, 7), topics=3, producers=6, gap_ms=100, chaos_ms=180_000)
-SIZES = {size.name: size for size in (BRIEF, SMALL, MEDIUM, LARGE)}
+SIZES = {size.name: size for size in (BRIEF, SHORT, SMALL, MEDIUM, LARGE)}
 
 
 @dataclass(slots=True)

@@ -61,10 +61,11 @@ class Size:
 
 
 BRIEF = Size("brief", groups=6, members=7, topics=4, chaos_ms=10_000)
+SHORT = Size("short", groups=6, members=7, topics=4, chaos_ms=45_000)
 SMALL = Size("small", groups=6, members=7, topics=4, chaos_ms=90_000)
 MEDIUM = Size("medium", groups=16, members=8, topics=8, chaos_ms=150_000)
 LARGE = Size("large", groups=30, members=12, topics=10, chaos_ms=240_000)
-SIZES = {size.name: size for size in (BRIEF, SMALL, MEDIUM, LARGE)}
+SIZES = {size.name: size for size in (BRIEF, SHORT, SMALL, MEDIUM, LARGE)}
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from views.reader import ViewReader
 if TYPE_CHECKING:
     from moldau.views.engine import Engine
 
-CHAOS_MS = {"brief": 2_000, "small": 10_000, "medium": 40_000, "large": 90_000}
+CHAOS_MS = {"brief": 2_000, "short": 5_000, "small": 10_000, "medium": 40_000, "large": 90_000}
 SIZES = {name: replace(size, chaos_ms=CHAOS_MS[name]) for name, size in cluster_world.SIZES.items()}
 SMALL = SIZES["small"]
 RUN_BYTES = 1_500
