@@ -26,6 +26,9 @@ WHERE = rf"^{TOPIC}-{PARTITION}, batch at offset -?\d+: "
 STRICTER = ("comes next", "beyond what Spark can hold", "message format", "less than its header")
 """Reasons for which the decoder refuses a batch that the slow decoder accepts."""
 
+UNCOMPRESSED = 800 if DEPTH > 1 else 250
+"""How many batches without a codec are mutated: `make deep` tries more."""
+
 
 def random_log(chance: random.Random, codec: Compression) -> bytes:
     def one() -> Record:
@@ -80,7 +83,7 @@ def is_refused(log: bytes, what: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("codec", "count"), [(Compression.NONE, 800 if DEPTH > 1 else 250)] + [(codec, 80) for codec in list(Compression)[1:]]
+    ("codec", "count"), [(Compression.NONE, UNCOMPRESSED)] + [(codec, 80) for codec in list(Compression)[1:]]
 )
 def test_mutated_batches_are_refused_or_decoded_as_by_the_slow_decoder(codec: Compression, count: int) -> None:
     refused = 0
