@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
 INTERPRETED = {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Spark interprets plans instead of compiling Java classes for each, which took a fifth of the CPU time: every plan runs
-over a few rows. `make deep` compiles them, and so do the Sparks that tests start in processes of their own."""
+"""Spark interprets plans instead of compiling Java classes for each, which took a fifth of the CPU time: plans run over
+a few rows. `make deep` compiles them, and so do the Sparks that tests start in processes of their own."""
 
 
 def missing() -> str | None:

@@ -79,8 +79,8 @@ def pass_cases(path: Path, spark: SparkSession) -> None:
 
 @pytest.mark.parametrize(("source", "sink"), few(TEMPLATES[1:], of=TEMPLATES))
 def test_the_cases_of_the_templates_pass(source: str, sink: str, tmp_path: Path, spark: SparkSession) -> None:
-    """Each source once; that every combination loads is a unit test. `make test` leaves out the topic: pipelines of most
-    tests and examples read one."""
+    """Each source once; that every combination loads is a unit test. `make test` leaves out the topic, which most other
+    tests read."""
     pass_cases(write_template(tmp_path, "shop", source, sink)[0], spark)
 
 
