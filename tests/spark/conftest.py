@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from harness.depth import DEPTH
 from harness.patience import PATIENCE_S
 
 from moldau.spark.java import MissingJava, find_java
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXTERNAL_BOOTSTRAP = os.environ.get("MOLDAU_TEST_BOOTSTRAP")
+INTERPRETED = {"spark.sql.codegen.wholeStage": False, "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Spark interprets plans instead of compiling Java classes for each, which took a fifth of the CPU time: plans run over
+a few rows. `make deep` compiles them, and so do the Sparks that tests start in processes of their own."""
 
 
 def missing() -> str | None:
@@ -55,6 +59,8 @@ def spark() -> Iterator[SparkSession]:
     from moldau.pipelines.running.launching import SESSION_DEFAULTS
 
     conf: dict[str, object] = {**SESSION_DEFAULTS, "spark.sql.shuffle.partitions": 1}
+    if DEPTH == 1:
+        conf |= INTERPRETED
     session = moldau.spark.session("tests", master="local[2]", quick_start=True, **conf)
     yield session
     session.stop()

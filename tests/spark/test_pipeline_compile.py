@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pyarrow as pa
 import pytest
-from harness.depth import deep
+from harness.depth import deep, few
 from json_cases import DDL, cases
 
 from moldau.pipelines.planning.checking import check, empty_stream
@@ -146,12 +146,20 @@ def test_every_csv_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_pat
     }
 
 
+LONG_SEPARATOR = """options: {sep: '||', escape: '"'}"""
+
+
 def test_a_csv_record_is_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    """Random texts: what is a row has all of the text, and a final line break does not matter."""
+    """Random texts: what is a row has all of the text, and a final line break does not matter.
+
+    `make test` tries the default syntax and one with a long separator and another escape, `make deep` also another
+    quote and comments.
+    """
     random, schema = Random(1), spark.createDataFrame([], "id string, more string").schema
-    syntaxes = {"": ',"\\', "options: {quote: \"'\"}": ",'\"", """options: {sep: '||', escape: '"'}""": '|"\\',
+    syntaxes = {"": ',"\\', "options: {quote: \"'\"}": ",'\"", LONG_SEPARATOR: '|"\\',
                 "options: {sep: '\\t', comment: '#'}": '\t#"'}  # fmt: skip
-    for more, characters in syntaxes.items():
+    for more in few(["", LONG_SEPARATOR], of=syntaxes):
+        characters = syntaxes[more]
         separator = "||" if "|" in characters else characters[0]
         pieces = ["a", "b", "\n", "\r", "\uffff", separator, *characters]
         texts = {"".join(random.choices(pieces, k=random.randrange(1, 12))).rstrip("\r\n") for _ in range(deep(200))}

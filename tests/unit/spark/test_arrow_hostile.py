@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 from arrow_rows import PARTITION, SCHEMA, TOPIC, Row, decoded, fetched, plain_log, slowly_decoded
+from harness.depth import DEPTH, sample
 
 from moldau.base.errors import MalformedData
 from moldau.base.limits import DECOMPRESSED_BYTES_MAX
@@ -24,6 +25,9 @@ from moldau.wire.records import NEXT_OFFSET, Record, append_varint, build_batch
 WHERE = rf"^{TOPIC}-{PARTITION}, batch at offset -?\d+: "
 STRICTER = ("comes next", "beyond what Spark can hold", "message format", "less than its header")
 """Reasons for which the decoder refuses a batch that the slow decoder accepts."""
+
+UNCOMPRESSED = 800 if DEPTH > 1 else 250
+"""How many batches without a codec are mutated: `make deep` tries more."""
 
 
 def random_log(chance: random.Random, codec: Compression) -> bytes:
@@ -79,7 +83,7 @@ def is_refused(log: bytes, what: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("codec", "count"), [(Compression.NONE, 800)] + [(codec, 80) for codec in list(Compression)[1:]]
+    ("codec", "count"), [(Compression.NONE, UNCOMPRESSED)] + [(codec, 80) for codec in list(Compression)[1:]]
 )
 def test_mutated_batches_are_refused_or_decoded_as_by_the_slow_decoder(codec: Compression, count: int) -> None:
     refused = 0
@@ -91,8 +95,8 @@ def test_mutated_batches_are_refused_or_decoded_as_by_the_slow_decoder(codec: Co
 
 def test_mutated_records_in_a_batch_with_a_codec_and_a_valid_crc() -> None:
     """A hostile producer mutates its records before it compresses them, and its CRC is valid."""
-    refused = 0
-    for seed in range(300):
+    refused, seeds = 0, sample(range(300), 3)
+    for seed in seeds:
         chance = random.Random(seed)
         log = random_log(chance, Compression.NONE)
         size = 12 + int.from_bytes(log[8:12], "big")
@@ -104,7 +108,7 @@ def test_mutated_records_in_a_batch_with_a_codec_and_a_valid_crc() -> None:
         stamp_crc(memoryview(batch))
         refused += is_refused(bytes(batch), f"seed {seed}")
         assert "CRC" not in rows_or_error(lambda batch=batch: decoded(fetched(batch)))
-    assert refused > 100
+    assert refused > len(seeds) / 3
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -120,7 +124,7 @@ def test_any_changed_byte_fails_the_crc_check(codec: Compression) -> None:
 
 def test_a_log_truncated_anywhere_gives_its_complete_batches() -> None:
     log = random_log(random.Random(2), Compression.NONE)
-    for size in range(len(log)):
+    for size in sample(range(len(log)), 4):
         assert decoded(fetched(log[:size])) == slowly_decoded(log[:size])
 
 

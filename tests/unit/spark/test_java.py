@@ -281,6 +281,7 @@ def test_a_java_that_does_not_start_is_named_in_the_error(tmp_path: Path) -> Non
         "try:\n    moldau.spark.session('x', 'local[1]')\nexcept BrokenJava as broken:\n    print(broken)"
     )
     environ = {**os.environ, "JAVA_HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environ["PYSPARK_PYTHON"] = "python3"  # else a process imports everything to be forked
     ran = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True)
     assert ran.stdout == (
         f"Java 17 of JAVA_HOME ({executable}) ended before Spark had started;"
