@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final, NamedTuple
 
 from moldau.base.clock import Clock
 from moldau.base.group_configs import HEARTBEAT_INTERVAL, SESSION_TIMEOUT, group_integer
@@ -15,6 +15,14 @@ from moldau.coordinator.machine import Deadlines
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
 from moldau.wire.log_records.offsets import OffsetCommitValue
+
+TIMES_KEPT: Final = 20_000
+"""Of groups, also of some that are gone: then they are looked up again."""
+
+
+class MemberTimes(NamedTuple):
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
 
 
 @dataclass(slots=True)
@@ -33,13 +41,21 @@ class GroupState:
     """Offsets of deleted topics, by group and partition, that stay until no open transaction has committed one for a
     new topic of that name: their removal would remove it too."""
 
-    def session_timeout_ms(self, group_id: str) -> int:
-        """Of the members of a consumer group; it may have one of its own."""
-        return group_integer(SESSION_TIMEOUT, self._configs(group_id), self.settings.consumer_session_timeout_ms)
+    times: dict[str, MemberTimes] = field(default_factory=dict)
+    """Of groups that were asked for since configs have changed."""
+    configs_of_times: object = None
+    """The configs of the image from which these are."""
 
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Of the members of a consumer group; it may have one of its own."""
-        return group_integer(HEARTBEAT_INTERVAL, self._configs(group_id), self.settings.consumer_heartbeat_interval_ms)
-
-    def _configs(self, group_id: str) -> Mapping[str, str]:
-        return self.current.image.configs_of(ConfigResource.GROUP, group_id)
+    def times_of(self, group_id: str) -> MemberTimes:
+        """Return the times of a consumer group's members; it may have some of its own. Nearly every heartbeat asks."""
+        configs = self.current.image.configs
+        if configs is not self.configs_of_times or len(self.times) >= TIMES_KEPT:
+            self.times, self.configs_of_times = {}, configs
+        known = self.times.get(group_id)
+        if known is None:
+            own, settings = self.current.image.configs_of(ConfigResource.GROUP, group_id), self.settings
+            known = self.times[group_id] = MemberTimes(
+                group_integer(SESSION_TIMEOUT, own, settings.consumer_session_timeout_ms),
+                group_integer(HEARTBEAT_INTERVAL, own, settings.consumer_heartbeat_interval_ms),
+            )
+        return known

@@ -92,10 +92,12 @@ class ConsumerGroups:
             or member.member_id in group.unconfirmed
         ):
             return None
-        session, timeout_ms = ("session", group.group_id, member.member_id), state.session_timeout_ms(group.group_id)
-        if not state.deadlines.postpone(session, state.clock.monotonic_ms() + timeout_ms):
+        is_known = state.configs_of_times is state.current.image.configs
+        times = (state.times.get(group.group_id) if is_known else None) or state.times_of(group.group_id)
+        session = "session", group.group_id, member.member_id
+        if not state.deadlines.postpone(session, state.clock.monotonic_ms() + times.session_timeout_ms):
             return None
-        interval_ms = state.heartbeat_interval_ms(group.group_id)
+        interval_ms = times.heartbeat_interval_ms
         return Outcome(ConsumerGroupHeartbeatResponse(0, 0, None, member.member_id, epoch, interval_ms))
 
     def _join_or_stay(
@@ -185,7 +187,7 @@ class ConsumerGroups:
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._state.heartbeat_interval_ms(request.group_id),
+            heartbeat_interval_ms=self._state.times_of(request.group_id).heartbeat_interval_ms,
             assignment=_response_assignment(member.assigned) if must_send else None,
         )
 
