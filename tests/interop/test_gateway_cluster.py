@@ -226,6 +226,7 @@ def test_over_tls_a_certificate_is_a_user(kafka: TestCluster, tmp_path: Path) ->
         client.tls_set_context(context)
         client.connect("localhost", gateway.mqtt_port)
         client.loop_start()
+        wait_until(client.is_connected, lambda: f"the client is connected: {gateway.log}")
         sent = client.publish(f"{topic}/pump7", "over MQTT", qos=1)
         wait_until(sent.is_published, lambda: f"the message is acknowledged: {gateway.log}")
         client.disconnect()

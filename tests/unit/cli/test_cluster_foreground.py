@@ -253,7 +253,7 @@ def test_a_failed_restart_of_a_node_is_retried(start: Start) -> None:
     screen = ScriptedScreen(no_action, act)
     assert cluster.run(screen) == 0
     lines = [line.removeprefix("moldau start: ") for line in screen.printed if line.startswith("moldau start: node")]
-    assert lines == [
+    assert lines[:3] == [  # it may be up again before the signal comes
         "node 1 was killed (SIGKILL); it is restarted now",
         "node 1 cannot be started: [Errno 12] Cannot allocate memory; the next attempt is in 1 s",
         "node 1 is restarted",
