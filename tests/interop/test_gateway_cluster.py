@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import paho.mqtt.client as mqtt
 import pytest
 import trustme
 from clients import poll_messages
@@ -202,7 +201,7 @@ def test_curl_does_what_its_user_may_do(kafka: TestCluster, gateway: GatewayProc
     assert curl(gateway, *page, f"/topics/{topic}/records?group=others")[0] == 403
 
 
-def test_over_tls_a_certificate_is_a_user(kafka: TestCluster, tmp_path: Path) -> None:
+def test_over_https_a_certificate_is_a_user(kafka: TestCluster, tmp_path: Path) -> None:
     topic = create(kafka, "certificates")
     kafka.allow("pump7", "write,describe", topic=topic)
     config = tmp_path / "client.properties"
@@ -222,17 +221,8 @@ def test_over_tls_a_certificate_is_a_user(kafka: TestCluster, tmp_path: Path) ->
         connection.request("POST", f"/topics/{topic}", "over HTTP", {"Content-Type": "text/plain"})
         assert connection.getresponse().status == 200
         connection.close()
-        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="pump7")
-        client.tls_set_context(context)
-        client.connect("localhost", gateway.mqtt_port)
-        client.loop_start()
-        wait_until(client.is_connected, lambda: f"the client is connected: {gateway.log}")
-        sent = client.publish(f"{topic}/pump7", "over MQTT", qos=1)
-        wait_until(sent.is_published, lambda: f"the message is acknowledged: {gateway.log}")
-        client.disconnect()
-        client.loop_stop()
         assert gateway.stop() == 0
-    assert stored(kafka, topic) == {"over HTTP": 1, "over MQTT": 1}
+    assert stored(kafka, topic) == {"over HTTP": 1}
 
 
 def test_a_group_has_its_place_in_kafka(kafka: TestCluster, gateway: GatewayProcess) -> None:
