@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import paho.mqtt.client as mqtt
 from harness.patience import PATIENCE_S, wait_until
+from mqtt_device import NetworkLoop
 
 _ADDRESS = re.compile(r" is at (\w+)://localhost:(\d+)")
 UNSENT = (OSError, http.client.HTTPException)
@@ -158,9 +159,10 @@ class MqttSender(Sender):
     def __init__(self, name: str, gateway: GatewayProcess, topic: str, user: str, password: str) -> None:
         super().__init__(name)
         self._topic = topic
-        self.client = mqtt_client(name, gateway, user, password)
         self.reconnections = 0
+        self.client = mqtt_client(name, gateway, user, password)
         self.client.on_connect = self._on_connect
+        self._loop = NetworkLoop(self.client)
 
     def _on_connect(self, *_: Any) -> None:
         self.reconnections += 1
@@ -179,17 +181,14 @@ class MqttSender(Sender):
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
-        self.client.disconnect()
-        self.client.loop_stop()
+        self._loop.stop()
 
 
 def mqtt_client(name: str, gateway: GatewayProcess, user: str, password: str) -> mqtt.Client:
-    """Return a client that connects, and again when it must, with a session that stays."""
+    """Return a client with a session that stays; a `NetworkLoop` connects it."""
     client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=name, clean_session=False)
     client.username_pw_set(user, password)
-    client.reconnect_delay_set(0.1, 0.5)  # type: ignore[arg-type]  # it takes seconds of any kind
     client.connect_async("localhost", gateway.mqtt_port)
-    client.loop_start()
     return client
 
 

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import paho.mqtt.client as mqtt
 import pytest
 import trustme
 from clients import poll_messages
@@ -23,6 +24,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from gateway_process import EventReader, GatewayProcess, HttpSender, MqttSender, Sender, basic, mqtt_client
 from harness.patience import wait_until
+from mqtt_device import NetworkLoop
 
 from moldau.testing import TestCluster, cluster
 
@@ -98,14 +100,14 @@ class Subscriber:
         self.client.on_connect = lambda *_: self.client.subscribe(f"{topic}/#", 1)
         self.client.on_subscribe = self._on_subscribe
         self.client.on_message = lambda _, __, message: self.values.add(message.payload.decode())
+        self._loop = NetworkLoop(self.client)
         wait_until(lambda: self._subscribed, "the subscriber has subscribed")
 
     def _on_subscribe(self, *_: Any) -> None:
         self._subscribed = True
 
     def close(self) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
+        self._loop.stop()
 
 
 def check(
@@ -201,7 +203,7 @@ def test_curl_does_what_its_user_may_do(kafka: TestCluster, gateway: GatewayProc
     assert curl(gateway, *page, f"/topics/{topic}/records?group=others")[0] == 403
 
 
-def test_over_https_a_certificate_is_a_user(kafka: TestCluster, tmp_path: Path) -> None:
+def test_over_tls_a_certificate_is_a_user(kafka: TestCluster, tmp_path: Path) -> None:
     topic = create(kafka, "certificates")
     kafka.allow("pump7", "write,describe", topic=topic)
     config = tmp_path / "client.properties"
@@ -221,8 +223,16 @@ def test_over_https_a_certificate_is_a_user(kafka: TestCluster, tmp_path: Path) 
         connection.request("POST", f"/topics/{topic}", "over HTTP", {"Content-Type": "text/plain"})
         assert connection.getresponse().status == 200
         connection.close()
+        client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id="pump7")
+        client.tls_set_context(context)
+        client.connect_async("localhost", gateway.mqtt_port)
+        loop = NetworkLoop(client)
+        wait_until(client.is_connected, lambda: f"the client is connected: {gateway.log}")
+        sent = client.publish(f"{topic}/pump7", "over MQTT", qos=1)
+        wait_until(sent.is_published, lambda: f"the message is acknowledged: {gateway.log}")
+        loop.stop()
         assert gateway.stop() == 0
-    assert stored(kafka, topic) == {"over HTTP": 1}
+    assert stored(kafka, topic) == {"over HTTP": 1, "over MQTT": 1}
 
 
 def test_a_group_has_its_place_in_kafka(kafka: TestCluster, gateway: GatewayProcess) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from harness.mqtt_server import RunningMqttServer, gateway_cluster
 from harness.patience import PATIENCE_S, wait_until
+from mqtt_device import NetworkLoop
 
 from moldau.gateway.mqtt.limits import MqttLimits
 
@@ -138,7 +139,7 @@ class PahoClient:
             client.username_pw_set(*options["user"])
         of_v5 = {"clean_start": options.get("clean", True)} if is_v5 else {}
         client.connect("127.0.0.1", server.port, options.get("keep_alive", 60), **of_v5)
-        client.loop_start()
+        self._loop = NetworkLoop(client, connects=False)
 
     def expect(self, kind: str) -> Any:
         found, what = self.events.get(timeout=PATIENCE_S)
@@ -149,8 +150,7 @@ class PahoClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
+        self._loop.stop()
 
 
 @pytest.fixture(scope="module")
