@@ -32,22 +32,10 @@ LINE_MAX = 120
 
 UNUSED = frozenset(
     [
-        "alter_share_group_offsets",
         "assign_replicas_to_dirs",
         "controller_registration",
-        "delete_share_group_offsets",
-        "delete_share_group_state",
-        "describe_share_group_offsets",
-        "initialize_share_group_state",
-        "read_share_group_state",
-        "read_share_group_state_summary",
-        "share_acknowledge",
-        "share_fetch",
-        "share_group_describe",
-        "share_group_heartbeat",
         "streams_group_describe",
         "streams_group_heartbeat",
-        "write_share_group_state",
     ]
 )
 """APIs whose messages nobody sends or reads: no module is written. Take an API out of here when it is to be served."""
