@@ -24,8 +24,8 @@ class ShareKey(NamedTuple):
 
 
 class ShareStates(Protocol):
-    """States of share partitions, at the coordinator of each. Every promise is completed with a value, in which an error
-    is a code: errors that pass by are tried again before."""
+    """States of share partitions, at the coordinator of each. Every promise is completed with a value, in which an
+    error is a code; errors that pass are tried again before."""
 
     def initialize(self, key: ShareKey, state_epoch: int, start_offset: int) -> Promise[ErrorCode]: ...
 
