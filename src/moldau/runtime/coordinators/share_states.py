@@ -137,7 +137,7 @@ class CoordinatedShareStates(ShareStates):
             return
         call.tries += 1
         try:
-            node_id = self._coordinator.shards.node_of(call.key.coordinator_key)
+            node_id = self._coordinator.node_of(call.key)
         except KafkaError as error:
             self._create_topic()
             self._on_result(call, error)
