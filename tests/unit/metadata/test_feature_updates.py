@@ -6,8 +6,9 @@ import pytest
 from harness.controlled_cluster import ControlledCluster
 
 from moldau.base.errors import ErrorCode as E
+from moldau.metadata.controller import features
 from moldau.metadata.controller.decision import Decision
-from moldau.metadata.controller.features import decide_bootstrap, decide_update_features
+from moldau.metadata.controller.features import SUPPORTED, decide_bootstrap, decide_update_features
 from moldau.wire.log_records.metadata import ControllerFeature, FeatureLevelRecord, RegisterControllerRecord
 from moldau.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -94,6 +95,23 @@ def test_the_log_of_an_older_release_gets_the_newer_features() -> None:
         ("group.version", 1),
         ("transaction.version", 2),
     ]
+    assert decide_bootstrap(cluster.image).records == ()
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_share_groups_are_for_new_clusters_or_by_an_update(level: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "SHARE_VERSION_OF_NEW_CLUSTERS", level)
+    cluster = ControlledCluster([1])
+    assert cluster.image.features.get("share.version", 0) == level
+    older = type(cluster.image)(features={"metadata.version": 30, "group.version": 1, "transaction.version": 2})
+    cluster.image = older
+    assert decide_bootstrap(cluster.image).records == ()
+    cluster.register(1, features=SUPPORTED)
+    for _ in range(2):
+        assert update(cluster, FeatureUpdateKey("share.version", 1, UPGRADE)).error_code == 0
+        assert decide_bootstrap(cluster.image).records == ()
+        assert cluster.image.features["share.version"] == 1
+    assert update(cluster, FeatureUpdateKey("share.version", 0, SAFE)).error_code == 0
     assert decide_bootstrap(cluster.image).records == ()
 
 

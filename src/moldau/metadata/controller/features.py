@@ -61,9 +61,9 @@ def decide_bootstrap(image: MetadataImage, first_records: tuple[MetadataRecord, 
     """Return, for a new log, all levels, then the storage tool's records; for an older release's log, only the levels
     that it lacks. A feature that some node does not support yet is left out."""
     is_new = not image.features and not image.features_off
-    missing = [name for name in SUPPORTED if name not in image.features and name not in image.features_off]
-    if not (is_new and SHARE_VERSION_OF_NEW_CLUSTERS):
-        missing.remove(SHARE_VERSION)
+    given = set(SUPPORTED) if is_new and SHARE_VERSION_OF_NEW_CLUSTERS else SUPPORTED.keys() - {SHARE_VERSION}
+    given -= image.features.keys() | image.features_off
+    missing = [name for name in SUPPORTED if name in given]
     levels = tuple(
         FeatureLevelRecord(name, level) for name in missing if (level := _highest_common_level(image, name)) is not None
     )
