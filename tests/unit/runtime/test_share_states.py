@@ -9,7 +9,7 @@ import pytest
 from fake_brokers import FakeBrokers
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.limits import SHARE_STATE_REQUEST_BYTES_MAX
+from moldau.base.limits import COMMIT_WAIT_MS, SHARE_STATE_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, resolved
 from moldau.runtime.coordinators.share import ShareCoordinator
 from moldau.runtime.coordinators.share_states import FIRST_DELAY_MS, TRIES_MAX, CoordinatedShareStates
@@ -162,6 +162,28 @@ def test_a_call_for_this_node_needs_no_request(harness: Harness) -> None:
     committed.complete(PartitionResult(0))
     assert call.value() is NONE
     assert not harness.brokers.requests
+
+
+def test_a_change_that_is_not_committed_is_tried_again(harness: Harness) -> None:
+    """Its result no longer matters when it comes: it may be an error, because the coordinator has changed."""
+    harness.coordinator.node = THIS_NODE
+    uncommitted: Promise[Any] = Promise()
+    harness.coordinator.here = lambda _: uncommitted
+    calls = [harness.write(1)]
+    harness.timers.advance(COMMIT_WAIT_MS)
+    calls.append(harness.write(2))
+    tried: list[int] = []
+
+    def here(data: PartitionData) -> PartitionResult:
+        tried.append(data.start_offset)
+        return PartitionResult(data.partition)
+
+    harness.coordinator.here = here
+    uncommitted.complete(KafkaError(MOVED))
+    assert not any(call.done for call in calls)
+    harness.timers.advance(FIRST_DELAY_MS)
+    assert [call.value() for call in calls] == [NONE] * 2
+    assert tried == [1, 2]
 
 
 @pytest.mark.parametrize("code", [LOADING, MOVED, ErrorCode.COORDINATOR_NOT_AVAILABLE])
