@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
+from harness.restricted_node import NoPermissions
 from harness.share_state_node import ShareStateNode, write_data
 
 from moldau.base.errors import ErrorCode
@@ -13,6 +15,7 @@ from moldau.base.topic_names import SHARE_GROUP_STATE_TOPIC
 from moldau.metadata.controller.features import SHARE_VERSION
 from moldau.metadata.records import ConfigResource
 from moldau.runtime.coordinators import share_states
+from moldau.runtime.coordinators.share_apis import DELETE, INITIALIZE, READ, READ_SUMMARY, WRITE
 from moldau.share.ports import ShareKey
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import (
@@ -248,6 +251,21 @@ def test_empty_and_impossible_requests(
     beyond = ErrorCode.INVALID_REQUEST if needs_state else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == [(-1, ErrorCode.INVALID_REQUEST), (-(2**31), ErrorCode.INVALID_REQUEST), (2**31 - 1, beyond)]
     assert ask("g", (ZERO_UUID, [0])) == [(ZERO_UUID, [(0, beyond)])]
+
+
+def test_only_nodes_may_change_and_read_states(node: ShareStateNode) -> None:
+    initialize(node, node.key())
+    before = node.log_of(node.key()).log.end_offset
+    for api in (WRITE, READ, INITIALIZE, DELETE, READ_SUMMARY):
+        module = sys.modules[api.result_class.__module__]
+        request = api.request("g", [(node.topic_id, module.PartitionData(partition)) for partition in (0, 7)])
+        response = node.ask(api.api, request, access=NoPermissions())
+        ((_, results),) = [(topic.topic_id, topic.partitions) for topic in response.results]
+        assert [(each.partition, each.error_code) for each in results] == [
+            (0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            (7, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ]
+    assert node.log_of(node.key()).log.end_offset == before
 
 
 def test_a_state_has_a_limited_number_of_batches(node: ShareStateNode) -> None:
