@@ -52,8 +52,6 @@ class SharePartition:
         self.leader_epoch = leader_epoch
         self.failure: KafkaError | None = None
         """Why it has ended. A new one may be made then."""
-        self.is_reading = False
-        """Whether a fetch reads the log for it, which takes several turns."""
         self._window: Window | None = None
         self._state_epoch = 0
         self._states = states
