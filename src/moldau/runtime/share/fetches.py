@@ -7,9 +7,9 @@ headers of batches are read here; the records leave their file when the response
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
@@ -21,6 +21,7 @@ from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.reading import Slice, new_slice, whole_batches
 from moldau.log.txn_index import AbortedTxn
 from moldau.replica.partition import Partition
+from moldau.runtime.internal_errors import closing_error
 from moldau.runtime.share.partitions import LocalSharePartition, SharePartitions
 from moldau.runtime.thread_work import in_thread
 from moldau.share.ports import ShareKey
@@ -29,7 +30,7 @@ from moldau.share.window import Acquired, RecordBatch, Wanted
 from moldau.wire.batch import BatchHeader
 
 
-class ShareFetch(NamedTuple):
+class SharesToFetch(NamedTuple):
     """What a request asks for."""
 
     group_id: str
@@ -69,9 +70,8 @@ class ShareFetches:
         self.run_in_thread = run_in_thread
         self._waiting: dict[WaitingFetch, None] = {}
 
-    def fetch(self, request: ShareFetch, failed: Callable[[Exception], object]) -> Promise[Results]:
-        """`failed` is called with an unexpected exception."""
-        waiting = WaitingFetch(self, request, failed)
+    def fetch(self, request: SharesToFetch) -> Promise[Results]:
+        waiting = WaitingFetch(self, request)
         self._waiting[waiting] = None
         waiting.begin()
         return waiting.results
@@ -87,10 +87,9 @@ class ShareFetches:
 class WaitingFetch:
     """One fetch. It is tried at once, and again whenever one of its partitions may have something."""
 
-    def __init__(self, fetches: ShareFetches, request: ShareFetch, failed: Callable[[Exception], object]) -> None:
+    def __init__(self, fetches: ShareFetches, request: SharesToFetch) -> None:
         self._fetches = fetches
         self._request = request
-        self._failed = failed
         self.results: Promise[Results] = Promise()
         self._errors: Results = {}
         self._local: dict[Place, LocalSharePartition] = {}
@@ -149,10 +148,9 @@ class WaitingFetch:
             self._fetches.timers.soon(self._try)
 
     def _on_fault(self, fault: Exception) -> None:
-        self._failed(fault)
-        self._finish({})
+        self._finish(closing_error(fault, "a waiting fetch of a share group failed"))
 
-    def _finish(self, results: Results) -> None:
+    def _finish(self, results: Any) -> None:
         self._fetches.done(self)
         if self._timer is not None:
             self._timer.cancel()
