@@ -458,6 +458,7 @@ def group_coordinator(
         world.clock,
         world.own_work(),
         world.rng,
+        settings.broker_layers().static,
     )
 
 
