@@ -17,6 +17,7 @@ from moldau.base.counters import Counters
 from moldau.base.ids import Uuid
 from moldau.base.listeners import Listener
 from moldau.base.promise import Promise
+from moldau.base.settings.groups import GROUP_SHARE_MAX_SHARE_SESSIONS
 from moldau.base.settings.log import PRODUCER_ID_EXPIRATION_MS
 from moldau.base.settings.own import MOLDAU_MAX_DECOMPRESSED_BYTES, MOLDAU_VIEWS_KEPT_BYTES
 from moldau.base.settings.transactions import TRANSACTION_PARTITION_VERIFICATION_ENABLE
@@ -62,6 +63,8 @@ from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
+from moldau.runtime.share.fetches import ShareFetches
+from moldau.runtime.share.partitions import SharePartitions
 from moldau.runtime.views.ports import ViewsInThread, missing_for_views
 from moldau.security.quotas.limits import ClientLimits
 from moldau.server.apis import broker_handlers, create_handlers
@@ -73,6 +76,7 @@ from moldau.server.parts import BrokerParts
 from moldau.server.router import Router
 from moldau.server.throttling import Throttling
 from moldau.settings import Settings
+from moldau.share.sessions import ShareSessions
 from moldau.views.shown_runs import ResultBudget
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from moldau.wire.messages.broker_registration import Listener as RegisteredListener
@@ -134,6 +138,8 @@ class BrokerSide:
         self.transactions = transaction_coordinator(
             settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
         )
+        self.shares = self._share_partitions()
+        self.share_fetches = ShareFetches(self.shares, world.timers, world.run_in_thread)
         self.verifications = Verifications()
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
         self.housekeeping = self._log_housekeeping(store)
@@ -152,6 +158,19 @@ class BrokerSide:
         world = self._world
         new_logs = NewLogs(self._settings.node_id, store, world.run_in_thread, world.clock, world.rng, self._faults)
         return ChunkedLayout(self._on_image, self._finish_some, new_logs, self._own_work)
+
+    def _share_partitions(self) -> SharePartitions:
+        world = self._world
+        return SharePartitions(
+            self.partitions,
+            self._current,
+            self.share_states,
+            self.groups.configs.share_limits_of,
+            ShareSessions(self._number(GROUP_SHARE_MAX_SHARE_SESSIONS)),
+            world.clock,
+            self._own_work,
+            world.run_in_thread,
+        )
 
     def _follow_images(self) -> None:
         node_id, current = self._settings.node_id, self._current
@@ -282,6 +301,8 @@ class BrokerSide:
             find_view_counts=self.partitions.view_counts,
             groups=self.groups,
             transactions=self.transactions,
+            shares=self.shares,
+            share_fetches=self.share_fetches,
             verifications=self.verifications,
             gate=self._transaction_gate(),
             producer_ids=self.producer_ids,
@@ -339,16 +360,19 @@ class BrokerSide:
         self._fetchers.on_image(image, changes)
         self.groups.on_image(image, changes)
         self.transactions.on_image(image, changes)
+        self.shares.on_partitions_changed()
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
             self.cleaner.reconfigure(cleaner_settings(broker_layers(image, self._settings.node_id, self._static)))
 
     def _on_lease_changed(self) -> None:
         self.groups.shards.follow_lease()
         self.transactions.shards.follow_lease()
+        self.shares.on_partitions_changed()
 
     def connection_gone(self, address: str) -> None:
         """Called when a client's connection has ended."""
         self.telemetry.connection_gone(address)
+        self.shares.connection_gone(address)
 
     def _fetch_sessions(self) -> SessionCache:
         slots = self._settings.max_incremental_fetch_session_cache_slots
@@ -406,6 +430,7 @@ class BrokerSide:
     def release(self) -> None:
         """Send responses to waiting requests, before a listener stops."""
         self.parked.release_all()
+        self.share_fetches.release_all()
         self.groups.close()
         self.transactions.close()
 
@@ -419,6 +444,7 @@ class BrokerSide:
         self._fetchers.close()
         self._isr_changes.close()
         self._chores.stop()
+        self.shares.close()
         self.housekeeping.stop()
         self._chunked_layout.stop()
         self._finish_some(sys.maxsize)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from moldau.base.clock import Clock, Timer, Timers
+from moldau.base.clock import Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
 from moldau.base.long_work import LongWork, begin
 from moldau.base.ports import RunInThread
@@ -63,9 +63,8 @@ Results = dict[Place, Fetched]
 class ShareFetches:
     """All fetches that wait, so that each gets a response when the server stops."""
 
-    def __init__(self, shares: SharePartitions, clock: Clock, timers: Timers, run_in_thread: RunInThread) -> None:
+    def __init__(self, shares: SharePartitions, timers: Timers, run_in_thread: RunInThread) -> None:
         self.shares = shares
-        self.clock = clock
         self.timers = timers
         self.run_in_thread = run_in_thread
         self._waiting: dict[WaitingFetch, None] = {}

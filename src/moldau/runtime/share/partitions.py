@@ -8,7 +8,9 @@ from functools import partial
 from typing import Final
 
 from moldau.base.clock import Clock
+from moldau.base.durations import duration_ns
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFault
+from moldau.base.group_configs import BY_DURATION_PREFIX, EARLIEST, LATEST
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise, resolved
 from moldau.base.steps import WaitingSteps, checking
@@ -23,8 +25,7 @@ from moldau.share.ports import ShareKey, ShareStates
 from moldau.share.sessions import ShareSession, ShareSessions
 from moldau.share.window import Acknowledged
 
-EARLIEST: Final = "earliest"
-LATEST: Final = "latest"
+_NS_A_MS: Final = 1_000_000
 
 
 class LocalSharePartition:
@@ -151,7 +152,8 @@ class SharePartitions:
         if reset == LATEST:
             return resolved(partition.high_watermark)
         found: Promise[int | KafkaError] = Promise()
-        search = self._search(partition, self._clock.now_ms() - limits.begins_before_ms)
+        age_ms = duration_ns(reset.removeprefix(BY_DURATION_PREFIX)) // _NS_A_MS
+        search = self._search(partition, self._clock.now_ms() - age_ms)
         self._own_work.long_work(search, found.complete)()
         return found
 
