@@ -11,6 +11,8 @@ from moldau.base.ids import Uuid
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _EPOCH_MAX: Final = 2**31 - 1
+PLACES_MAX: Final = 200_000
+"""Of all sessions of a node together."""
 
 
 class Place(NamedTuple):
@@ -33,12 +35,6 @@ class ShareSession:
         self.places: dict[Place, bool] = {}
         """The partitions, and whether the member was told of each."""
 
-    def change(self, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
-        for place in added:
-            self.places.setdefault(place, False)
-        for place in forgotten:
-            self.places.pop(place, None)
-
     def in_turn(self) -> list[Place]:
         """Return the partitions, each request beginning with another one."""
         places = list(self.places)
@@ -55,6 +51,7 @@ class ShareSessions:
         self._by_address: dict[str, ShareSession] = {}
         self._members: dict[str, int] = {}
         """How many sessions each group has."""
+        self._places_left = PLACES_MAX
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -67,7 +64,7 @@ class ShareSessions:
         if len(self._sessions) >= self.sessions_max:
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         session = ShareSession(group_id, member_id, address)
-        session.change(places, ())
+        self.change(session, places, ())
         self._sessions[group_id, member_id] = session
         self._by_address[address] = session
         self._members[group_id] = self._members.get(group_id, 0) + 1
@@ -87,10 +84,24 @@ class ShareSessions:
         session.epoch = epoch + 1 if epoch < _EPOCH_MAX else INITIAL_EPOCH + 1
         return session
 
+    def change(self, session: ShareSession, added: Iterable[Place], forgotten: Iterable[Place]) -> None:
+        """Add partitions to a session, and take some out. Raise KafkaError if all sessions together have too many."""
+        before = len(session.places)
+        for place in added:
+            session.places.setdefault(place, False)
+        for place in forgotten:
+            session.places.pop(place, None)
+        self._places_left -= len(session.places) - before
+        if self._places_left < 0:
+            self._places_left += len(session.places)
+            session.places.clear()
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+
     def close(self, session: ShareSession) -> None:
         if self._sessions.get((session.group_id, session.member_id)) is not session:
             return
         del self._sessions[session.group_id, session.member_id]
+        self._places_left += len(session.places)
         if self._by_address.get(session.address) is session:
             del self._by_address[session.address]
         left = self._members[session.group_id] - 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.share.sessions import Place, ShareSession, ShareSessions
+from moldau.share.sessions import PLACES_MAX, Place, ShareSession, ShareSessions
 
 TOPIC = bytes(range(16))
 FIRST, SECOND, THIRD = (Place(TOPIC, index) for index in range(3))
@@ -47,7 +47,7 @@ def test_a_session_belongs_to_one_member_of_one_group(group: str, member: str) -
 def test_its_partitions_begin_with_another_one_in_each_request() -> None:
     sessions = ShareSessions(10)
     session = open_one(sessions)
-    session.change([THIRD], ())
+    sessions.change(session, [THIRD], ())
     turns = [session.in_turn()]
     for epoch in (1, 2, 3):
         turns.append(sessions.resume("g", "m1", epoch).in_turn())
@@ -55,9 +55,10 @@ def test_its_partitions_begin_with_another_one_in_each_request() -> None:
 
 
 def test_partitions_are_added_and_forgotten() -> None:
-    session = open_one(ShareSessions(10))
+    sessions = ShareSessions(10)
+    session = open_one(sessions)
     session.places[FIRST] = True
-    session.change([FIRST, THIRD], [SECOND, Place(TOPIC, 9)])
+    sessions.change(session, [FIRST, THIRD], [SECOND, Place(TOPIC, 9)])
     assert session.places == {FIRST: True, THIRD: False}
 
 
@@ -81,6 +82,16 @@ def test_there_is_a_limit() -> None:
     assert code_of(refused) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
     sessions.close(first)
     open_one(sessions, "m3")
+
+
+def test_all_sessions_together_have_a_limit_of_partitions() -> None:
+    sessions = ShareSessions(10)
+    first = open_one(sessions)
+    with pytest.raises(KafkaError) as refused:
+        sessions.open("g", "m2", "host:2", (Place(TOPIC, index) for index in range(PLACES_MAX - 1)))
+    assert code_of(refused) is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    sessions.close(first)
+    sessions.open("g", "m2", "host:2", (Place(TOPIC, index) for index in range(PLACES_MAX - 1)))
 
 
 def test_a_group_has_members_until_the_last_session_is_closed() -> None:

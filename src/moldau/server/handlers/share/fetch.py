@@ -98,7 +98,7 @@ class ShareFetch(Handler):
         forgotten = [
             Place(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
         ]
-        session.change(named, forgotten)
+        sessions.change(session, named, forgotten)
         return session
 
     def _fetch(self, request: ShareFetchRequest, session: ShareSession, caller: Caller) -> Promise[Results]:
