@@ -372,7 +372,7 @@ class BrokerSide:
     def connection_gone(self, address: str) -> None:
         """Called when a client's connection has ended."""
         self.telemetry.connection_gone(address)
-        self.shares.connection_gone(address)
+        self.share_fetches.connection_gone(address)
 
     def _fetch_sessions(self) -> SessionCache:
         slots = self._settings.max_incremental_fetch_session_cache_slots

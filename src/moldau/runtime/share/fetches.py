@@ -25,7 +25,7 @@ from moldau.runtime.internal_errors import closing_error
 from moldau.runtime.share.partitions import LocalSharePartition, SharePartitions
 from moldau.runtime.thread_work import in_thread
 from moldau.share.ports import ShareKey
-from moldau.share.sessions import Place
+from moldau.share.sessions import Place, ShareSession
 from moldau.share.window import Acquired, RecordBatch, Wanted
 from moldau.wire.batch import BatchHeader
 
@@ -78,6 +78,14 @@ class ShareFetches:
     def done(self, fetch: WaitingFetch) -> None:
         self._waiting.pop(fetch, None)
 
+    def connection_gone(self, address: str) -> None:
+        """End the session of a connection. Its fetches acquire nothing more: nobody would acknowledge it."""
+        session = self.shares.sessions.at(address)
+        if session is not None:
+            for fetch in [each for each in self._waiting if each.is_of(session)]:
+                fetch.cancel()
+            self.shares.end_session(session)
+
     def release_all(self) -> None:
         for fetch in list(self._waiting):
             fetch.expire()
@@ -102,6 +110,16 @@ class WaitingFetch:
         self._try()
         if not self.results.done and not self._is_expired:
             self._timer = self._fetches.timers.after_ms(self._request.max_wait_ms, self.expire)
+
+    def is_of(self, session: ShareSession) -> bool:
+        asked = self._request
+        return asked.group_id == session.group_id and asked.wanted.member_id == session.member_id
+
+    def cancel(self) -> None:
+        if self._trying is not None:
+            self._trying.cancel()
+        if not self.results.done:
+            self._finish({})
 
     def expire(self) -> None:
         self._is_expired = True

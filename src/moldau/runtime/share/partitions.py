@@ -198,11 +198,6 @@ class SharePartitions:
         for key in [key for key in self._local if key.group_id == group_id]:
             self._local[key].share.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-    def connection_gone(self, address: str) -> None:
-        session = self.sessions.at(address)
-        if session is not None:
-            self.end_session(session)
-
     def on_partitions_changed(self) -> None:
         """Drop what this node no longer leads: fetches that wait there are answered."""
         for local in list(self._local.values()):
