@@ -56,6 +56,11 @@ class ShareSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def places(self) -> int:
+        """How many partitions all sessions have together."""
+        return PLACES_MAX - self._places_left
+
     def open(self, group_id: str, member_id: str, address: str, places: Iterable[Place]) -> ShareSession:
         """Begin a session anew. Raise KafkaError if there are too many."""
         before = self._sessions.get((group_id, member_id))

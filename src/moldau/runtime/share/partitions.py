@@ -3,7 +3,7 @@ leads it or the group has no member left here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -23,6 +23,7 @@ from moldau.share.limits import ShareLimits
 from moldau.share.partition import SharePartition
 from moldau.share.ports import ShareKey, ShareStates
 from moldau.share.sessions import ShareSession, ShareSessions
+from moldau.share.traffic import ShareTraffic
 from moldau.share.window import Acknowledged
 
 _NS_A_MS: Final = 1_000_000
@@ -90,12 +91,13 @@ class SharePartitions:
         self._own_work = own_work
         self._run_in_thread = run_in_thread
         self._local: dict[ShareKey, LocalSharePartition] = {}
+        self.traffic = ShareTraffic()
 
     def __len__(self) -> int:
         return len(self._local)
 
-    def all(self) -> Iterable[LocalSharePartition]:
-        return self._local.values()
+    def ready(self) -> list[LocalSharePartition]:
+        return [local for local in self._local.values() if local.share.is_ready]
 
     def find(self, key: ShareKey) -> LocalSharePartition | None:
         """Return the share partition, if a group has begun to read it and this node still leads it."""
@@ -132,6 +134,7 @@ class SharePartitions:
             partial(self.limits_of, key.group_id),
             self._clock,
             self._own_work,
+            self.traffic,
             local.wake,
             lambda: self._forget(key, local),
         )
