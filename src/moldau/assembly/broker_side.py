@@ -53,6 +53,8 @@ from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
+from moldau.runtime.coordinators.share import ShareCoordinator, share_state_topic
+from moldau.runtime.coordinators.share_states import CoordinatedShareStates
 from moldau.runtime.coordinators.topic import CoordinatorTopic
 from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
 from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
@@ -76,6 +78,7 @@ from moldau.server.parts import BrokerParts
 from moldau.server.router import Router
 from moldau.server.throttling import Throttling
 from moldau.settings import Settings
+from moldau.share.ports import ShareStates
 from moldau.share.sessions import ShareSessions
 from moldau.views.shown_runs import ResultBudget
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
@@ -134,10 +137,15 @@ class BrokerSide:
         self._fetchers = self._replica_fetchers(store)
         self.groups = group_coordinator(settings, world, current, channel, self.partitions)
         self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
-        self._brokers = self._broker_client()
+        self._brokers = self._broker_client("transactions")
         self.transactions = transaction_coordinator(
             settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
         )
+        self.share_coordinator = share_coordinator(settings, world, current, channel, self.partitions)
+        self._coordinated_share_states = CoordinatedShareStates(
+            settings.node_id, self.share_coordinator, self._broker_client("share states"), self._own_work
+        )
+        self.share_states: ShareStates = self._coordinated_share_states
         self.shares = self._share_partitions()
         self.share_fetches = ShareFetches(self.shares, world.timers, world.run_in_thread)
         self.verifications = Verifications()
@@ -258,13 +266,13 @@ class BrokerSide:
             lambda: self.housekeeping.purge(world.run_in_thread, world.on_fault),
         )
 
-    def _broker_client(self) -> BrokerClient:
+    def _broker_client(self, purpose: str) -> BrokerClient:
         return BrokerClient(
             self._settings.node_id,
             self._current,
             self._world.peers,
             self._settings.inter_broker_listener_name,
-            "transactions",
+            purpose,
             lambda api, request: self.router.ask_here(api, request),
         )
 
@@ -301,6 +309,7 @@ class BrokerSide:
             find_view_counts=self.partitions.view_counts,
             groups=self.groups,
             transactions=self.transactions,
+            share_coordinator=self.share_coordinator,
             shares=self.shares,
             share_fetches=self.share_fetches,
             verifications=self.verifications,
@@ -360,6 +369,7 @@ class BrokerSide:
         self._fetchers.on_image(image, changes)
         self.groups.on_image(image, changes)
         self.transactions.on_image(image, changes)
+        self.share_coordinator.on_image(image, changes)
         self.shares.on_partitions_changed()
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
             self.cleaner.reconfigure(cleaner_settings(broker_layers(image, self._settings.node_id, self._static)))
@@ -367,6 +377,7 @@ class BrokerSide:
     def _on_lease_changed(self) -> None:
         self.groups.shards.follow_lease()
         self.transactions.shards.follow_lease()
+        self.share_coordinator.shards.follow_lease()
         self.shares.on_partitions_changed()
 
     def connection_gone(self, address: str) -> None:
@@ -419,6 +430,8 @@ class BrokerSide:
         every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.monotonic_ms()))
         every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
+        every(settings.share_coordinator.cold_snapshot_interval_ms, self.share_coordinator.snapshot_cold)
+        every(settings.share_state_topic.prune_interval_ms, self.share_coordinator.prune)
         every(settings.replica_high_watermark_checkpoint_interval_ms, partial(logs.write_checkpoints, *in_thread))
         self.cleaner.start()
         self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))
@@ -433,6 +446,8 @@ class BrokerSide:
         self.share_fetches.release_all()
         self.groups.close()
         self.transactions.close()
+        self._coordinated_share_states.close()
+        self.share_coordinator.close()
 
     def stop(self) -> None:
         """Stop everything that works without a request."""
@@ -511,6 +526,26 @@ def transaction_coordinator(
         current,
         producer_ids,
         brokers,
+        world.clock,
+        world.own_work(),
+    )
+
+
+def share_coordinator(
+    settings: Settings, world: World, current: CurrentImage, channel: ControllerChannel, partitions: Partitions
+) -> ShareCoordinator:
+    topic = share_state_topic(
+        settings.share_state_topic.num_partitions,
+        settings.share_state_topic.replication_factor,
+        settings.share_state_topic.segment_bytes,
+        settings.share_state_topic.min_insync_replicas,
+    )
+    return ShareCoordinator(
+        settings.share_coordinator,
+        CoordinatorTopic(topic, current, channel),
+        settings.node_id,
+        partitions,
+        current,
         world.clock,
         world.own_work(),
     )

@@ -21,6 +21,7 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.controller.channel import AskController, TopicCreator
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.runtime.coordinators.share import ShareCoordinator
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.runtime.log_levels import LogLevels
@@ -51,6 +52,7 @@ class BrokerParts:
     find_view_counts: Callable[[str], ViewCounts | None]
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    share_coordinator: ShareCoordinator
     shares: SharePartitions
     share_fetches: ShareFetches
     verifications: Verifications

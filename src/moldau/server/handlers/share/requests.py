@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.promise import Promise
+from moldau.metadata.controller.features import SHARE_VERSION
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.share.partitions import SharePartitions
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_READ
@@ -20,7 +21,6 @@ from moldau.wire.messages import share_acknowledge, share_fetch
 
 MEMBER_ID_LENGTH_MAX: Final = 36
 RENEW_MIN_VERSION: Final = 2
-SHARE_VERSION: Final = "share.version"
 
 
 class SaidPartition(Protocol):
