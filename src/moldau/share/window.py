@@ -376,7 +376,7 @@ class Window:
         """Apply a change, or take it back: then a lock that has ended meanwhile does so now."""
         for first, last, state in change.ranges:
             for batch in self._overlapping(first, last):
-                for run in batch.overlapping(first, last):
+                for run in batch.cut_out(max(first, batch.first), min(last, batch.last)):
                     if run.change is change:
                         run.change = None
                         if is_written:
