@@ -15,6 +15,7 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.steps import TurnItems
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
+from moldau.coordinator.group.configs import GroupConfigs
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.groups import Groups
@@ -38,6 +39,8 @@ class InMemoryGroupShard:
         self.clock = FakeClock()
         self.current = CurrentImage()
         self.settings = settings
+        self.broker_configs: dict[str, str] = {}
+        """Read when a group is asked for the first time."""
         self.log: list[tuple[bytes, bytes | None]] = []
         self.written: list[CoordinatorRecord] = []
         self.refuses_next_records = False
@@ -50,7 +53,9 @@ class InMemoryGroupShard:
         """Another coordinator, which reads only the log."""
 
     def _open(self) -> Groups:
-        return Groups(self.settings, self.current, self.clock, self._rng)
+        return Groups(
+            self.settings, self.current, self.clock, self._rng, GroupConfigs(self.current, 0, self.broker_configs)
+        )
 
     def set(self, **settings: Any) -> None:
         self.settings = replace(self.settings, **settings)

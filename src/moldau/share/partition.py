@@ -8,6 +8,7 @@ what it writes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from moldau.base.clock import Clock, Timer, Timers
@@ -16,6 +17,7 @@ from moldau.base.promise import Promise, resolved
 from moldau.share.limits import ShareLimits
 from moldau.share.ports import ShareKey, ShareStates
 from moldau.share.runs import Change, RecordState
+from moldau.share.traffic import ShareTraffic
 from moldau.share.window import Acknowledged, Acquired, RecordBatch, Wanted, Window, Written
 from moldau.wire.messages.read_share_group_state import PartitionResult
 from moldau.wire.messages.write_share_group_state import PartitionData, StateBatch
@@ -45,6 +47,7 @@ class SharePartition:
         limits: Callable[[], ShareLimits],
         clock: Clock,
         timers: Timers,
+        traffic: ShareTraffic,
         on_free: Callable[[], None],
         on_end: Callable[[], None],
     ) -> None:
@@ -52,14 +55,13 @@ class SharePartition:
         self.leader_epoch = leader_epoch
         self.failure: KafkaError | None = None
         """Why it has ended. A new one may be made then."""
-        self.is_reading = False
-        """Whether a fetch reads the log for it, which takes several turns."""
         self._window: Window | None = None
         self._state_epoch = 0
         self._states = states
         self._limits = limits
         self._clock = clock
         self._timers = timers
+        self._traffic = traffic
         self._on_free = on_free
         self._on_end = on_end
         self._timer: Timer | None = None
@@ -123,6 +125,7 @@ class SharePartition:
 
     def acquire(self, wanted: Wanted, fetch_offset: int, batches: Sequence[RecordBatch]) -> list[Acquired]:
         acquired = self.window.acquire(wanted, fetch_offset, batches, self._clock.monotonic_ms())
+        self._traffic.acquired += sum(each.last_offset - each.first_offset + 1 for each in acquired)
         self._set_timer()
         return acquired
 
@@ -135,7 +138,12 @@ class SharePartition:
         except KafkaError as error:
             return resolved(error)
         self._set_timer()
-        return self._write(change, written)
+        return self._write(change, written).map(partial(self._count, acknowledged))
+
+    def _count(self, acknowledged: Sequence[Acknowledged], error: KafkaError | None) -> KafkaError | None:
+        if error is None:
+            self._traffic.count_acknowledged(acknowledged)
+        return error
 
     def release(self, member_id: str) -> Promise[KafkaError | None]:
         """Make all records available that a member holds."""
@@ -184,6 +192,7 @@ class SharePartition:
         written = self.window.end_locks(self._clock.monotonic_ms())
         self._set_timer()
         if written:
+            self._traffic.timed_out += sum(each.last_offset - each.first_offset + 1 for each in written)
             self._states.write(self.key, self._data(written)).then(self._end_if_lost)
             self._on_free()
 

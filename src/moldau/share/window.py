@@ -14,6 +14,7 @@ Limits, errors and their messages are those of Apache Kafka (KIP-932, KIP-1222),
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
@@ -131,6 +132,13 @@ class Window:
     def done_count(self) -> int:
         """How many records from the start offset on are done, or will be when what is being written is."""
         return sum(len(run) for run in self._runs() if run.will_be_done)
+
+    def counts(self) -> Counter[RecordState]:
+        """Return how many records of the window are in each state."""
+        counts: Counter[RecordState] = Counter()
+        for run in self._runs():
+            counts[run.state] += len(run)
+        return counts
 
     def _runs(self) -> Iterator[Run]:
         for batch in self._batches:

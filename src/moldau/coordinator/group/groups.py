@@ -19,6 +19,7 @@ from moldau.base.turns import LISTED_A_TURN
 from moldau.coordinator.group import offset_removal, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
+from moldau.coordinator.group.configs import GroupConfigs
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups
 from moldau.coordinator.group.group import Group
@@ -42,8 +43,15 @@ from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 class Groups:
-    def __init__(self, settings: GroupSettings, current: CurrentImage, clock: Clock, rng: Random) -> None:
-        self.state = GroupState(settings, current, clock, rng)
+    def __init__(
+        self,
+        settings: GroupSettings,
+        current: CurrentImage,
+        clock: Clock,
+        rng: Random,
+        configs: GroupConfigs | None = None,
+    ) -> None:
+        self.state = GroupState(settings, current, clock, rng, configs or GroupConfigs(current))
         self.classic = ClassicGroups(self.state)
         conversions = Conversions(self.state)
         self.consumer = ConsumerGroups(self.state, conversions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -13,6 +13,7 @@ from moldau.base.settings import topics
 from moldau.base.steps import TurnItems, WaitingSteps, checking
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.base.turns import CHANGES_A_TURN
+from moldau.coordinator.group.configs import GroupConfigs
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
@@ -49,15 +50,17 @@ class GroupCoordinator:
         clock: Clock,
         own_work: OwnWork,
         rng: Random,
+        static_configs: Mapping[str, str],
     ) -> None:
         self.topic = topic
+        self.configs = GroupConfigs(current, node_id, static_configs)
         self._clock = clock
         self._own_work = own_work
         self.shards: Shards[Groups] = Shards(
             topic,
             node_id,
             partitions,
-            lambda _: Groups(settings, current, clock, rng),
+            lambda _: Groups(settings, current, clock, rng, self.configs),
             clock,
             own_work,
             # The RegistrationGate has held back all older images: a topic that is unknown then does not exist.

@@ -92,8 +92,9 @@ class ConsumerGroups:
             or member.member_id in group.unconfirmed
         ):
             return None
-        is_known = state.configs_of_times is state.current.image.configs
-        times = (state.times.get(group.group_id) if is_known else None) or state.times_of(group.group_id)
+        configs = state.configs
+        is_known = configs.resolved_from is state.current.image.configs
+        times = (configs.times.get(group.group_id) if is_known else None) or configs.times_of(group.group_id)
         session = "session", group.group_id, member.member_id
         if not state.deadlines.postpone(session, state.clock.monotonic_ms() + times.session_timeout_ms):
             return None
@@ -187,7 +188,7 @@ class ConsumerGroups:
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._state.times_of(request.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self._state.configs.times_of(request.group_id).heartbeat_interval_ms,
             assignment=_response_assignment(member.assigned) if must_send else None,
         )
 

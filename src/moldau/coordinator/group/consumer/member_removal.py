@@ -68,7 +68,7 @@ class MemberRemoval:
     def extend_session(self, group_id: str, member: ConsumerMember) -> None:
         """Restart the session timeout. A member that uses the classic protocol has chosen its own timeout."""
         classic = member.classic_member_metadata
-        times = self._state.times_of(group_id) if classic is None else classic
+        times = self._state.configs.times_of(group_id) if classic is None else classic
         session_ms = times.session_timeout_ms
         self.remove_after(session_ms, "session", group_id, member.member_id)
 
