@@ -16,6 +16,7 @@ from quorum_actor import QuorumActor
 from replication_actor import ReplicationActor
 from script import parse, run_script
 from sessions_actor import SessionsActor
+from share_states_actor import ShareStatesActor
 from transactional_offsets_actor import TransactionalOffsetsActor
 from transactions_actor import TransactionsActor
 
@@ -31,6 +32,7 @@ ACTORS: dict[
         | QuorumActor
         | MqttActor
         | TransactionsActor
+        | ShareStatesActor
     ],
 ] = {
     "fetch_sessions": SessionsActor,
@@ -44,6 +46,7 @@ ACTORS: dict[
     "quorum": QuorumActor,
     "mqtt": MqttActor,
     "transactions": TransactionsActor,
+    "share_states": ShareStatesActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
 WITH_REGEXES = {"consumer_groups/regex_subscriptions", "consumer_groups/takeover", "group_migration/static"}
