@@ -19,8 +19,8 @@ from moldau.coordinator.group.consumer.member import (
     PartitionsByTopicId,
     TargetAssignment,
 )
-from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups, Subscriptions, add_to_count
 from moldau.coordinator.group.group import PartitionCheck
+from moldau.coordinator.group.subscriptions import SubscribedGroups, Subscriptions, add_to_count
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE
 

@@ -26,7 +26,6 @@ from moldau.coordinator.group.consumer.member import (
 from moldau.coordinator.group.consumer.member_removal import MemberRemoval
 from moldau.coordinator.group.consumer.migration import NO_CONVERSION, Conversion, Migration, NoMigration
 from moldau.coordinator.group.consumer.patterns import Patterns
-from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups
 from moldau.coordinator.group.consumer.validate import (
     check_epoch,
     check_group_size,
@@ -37,6 +36,7 @@ from moldau.coordinator.group.consumer.validate import (
     owned_partitions,
 )
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.subscriptions import SubscribedGroups
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, MayUseTopic, OnRefused, Outcome, any_topic
 from moldau.metadata.controller.topics import new_uuid
