@@ -34,6 +34,7 @@ COMMIT_VERSION_MIN = 9
 class ConsumerGroup:
     type_name = "consumer"
     protocol_type = PROTOCOL_TYPE
+    stays_when_empty = False
 
     def __init__(self, group_id: str, subscribed_groups: SubscribedGroups | None = None) -> None:
         self.group_id = group_id

@@ -131,6 +131,8 @@ class ConsumerGroups:
             return group, NO_CONVERSION
         if request.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
+        if group is not None and group.stays_when_empty:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         if group is None or group.is_empty:
             return ConsumerGroup(request.group_id), Conversion(() if group is None else group.tombstones())
         return self._migration.upgrade(group)
