@@ -219,12 +219,11 @@ class ShareGroups:
     def forget_topics(self, is_deleted: Callable[[Uuid], bool], turn: TurnItems) -> Iterator[Outcome[None] | None]:
         """Yield the removal of the states of deleted topics, and None where a turn of the loop ends. The share
         coordinators delete the states themselves."""
-        for group in list(self._state.groups.values()):
-            if isinstance(group, ShareGroup) and self._state.groups.get(group.group_id) is group:
-                deleted = {each for each in group.states.topic_ids() if is_deleted(each)}
-                if deleted:
-                    left = group.states.without_topics(deleted)
-                    yield Outcome(None, [records.state_partitions(group.group_id, left)])
+        for group in [each for each in self._state.groups.values() if isinstance(each, ShareGroup)]:
+            deleted = {each for each in group.states.topic_ids() if is_deleted(each)}
+            if deleted and self._state.groups.get(group.group_id) is group:
+                left = group.states.without_topics(deleted)
+                yield Outcome(None, [records.state_partitions(group.group_id, left)])
             if turn.ends_after(1):
                 yield None
 
