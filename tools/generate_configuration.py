@@ -17,7 +17,19 @@ from moldau.base.broker_configs import is_fixed
 from moldau.base.client_metrics_configs import CLIENT_METRICS_CONFIGS
 from moldau.base.config_def import ConfigDef, ListenerForms, NonEmpty, OneOf, Range, UpdateMode, rows_of
 from moldau.base.group_configs import GROUP_CONFIGS
-from moldau.base.settings import accepted, cluster, groups, log, node, oauth, own, security, topics, transactions
+from moldau.base.settings import (
+    accepted,
+    cluster,
+    groups,
+    log,
+    node,
+    oauth,
+    own,
+    security,
+    share_coordinator,
+    topics,
+    transactions,
+)
 from moldau.base.view_configs import VIEW_CONFIGS
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +41,7 @@ BROKER_TABLES = (
     ("Replication and the controllers' quorum", cluster),
     ("Transactions", transactions),
     ("Groups and their offsets", groups),
+    ("The state of share groups", share_coordinator),
     ("Only in Moldau", own),
 )
 DOCUMENTATION_HEAD = """# Configuration

@@ -33,16 +33,20 @@ TRANSACTION_VERSION: Final = "transaction.version"
 """Level 1 writes the coordinator's records in a flexible format; level 2 gives the producer a new epoch at the end of
 every transaction (KIP-890)."""
 
+SHARE_VERSION: Final = "share.version"
+"""Level 1 is share groups (KIP-932)."""
+SHARE_VERSION_OF_NEW_CLUSTERS: Final = 1
+"""Kafka 4.3 begins with 1. An older cluster gets it by an update only."""
+
 SUPPORTED: Final[dict[str, tuple[int, int]]] = {
     METADATA_VERSION: (METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
     GROUP_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
+    SHARE_VERSION: (0, 1),
 }
 
 NOT_SUPPORTED: Final = (0, 0)
-ABSENT_FEATURES: Final = frozenset(
-    ("kraft.version", "share.version", "streams.version", "eligible.leader.replicas.version")
-)
+ABSENT_FEATURES: Final = frozenset(("kraft.version", "streams.version", "eligible.leader.replicas.version"))
 """Features of Kafka that this release lacks, or whose level only the storage tool sets (`kraft.version`, which the
 image does not have): they count as level 0, and setting 0 is accepted."""
 
@@ -58,6 +62,8 @@ def decide_bootstrap(image: MetadataImage, first_records: tuple[MetadataRecord, 
     that it lacks. A feature that some node does not support yet is left out."""
     is_new = not image.features and not image.features_off
     missing = [name for name in SUPPORTED if name not in image.features and name not in image.features_off]
+    if not (is_new and SHARE_VERSION_OF_NEW_CLUSTERS):
+        missing.remove(SHARE_VERSION)
     levels = tuple(
         FeatureLevelRecord(name, level) for name in missing if (level := _highest_common_level(image, name)) is not None
     )
