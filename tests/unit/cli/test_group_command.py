@@ -18,8 +18,8 @@ from moldau.cli.records.consume_group import Membership
 from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
+from moldau.client.admin.group_coordinators import NotAnswered
 from moldau.client.admin.group_values import DescribedGroup, ListedGroup, Node
-from moldau.client.admin.groups import NotAnswered
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.properties import for_librdkafka
 from moldau.wire.messages.metadata import MetadataResponse, MetadataResponseTopic

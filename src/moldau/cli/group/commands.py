@@ -21,8 +21,8 @@ from moldau.cli.group.connect import group_connection
 from moldau.cli.group.reset import reset
 from moldau.cli.next_steps import worded
 from moldau.cli.output import Table, confirm, format_option, show
+from moldau.client.admin.group_coordinators import NotAnswered
 from moldau.client.admin.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
-from moldau.client.admin.groups import NotAnswered
 from moldau.operations.failures import kafka_failure
 from moldau.operations.groups import GroupConnection, existing_groups, host_of, require_no_members
 from moldau.operations.lag import PartitionLag, log_ends, partition_lags, without_lags
