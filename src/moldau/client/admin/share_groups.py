@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from moldau.base.errors import KafkaError
+from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.client.admin.group_coordinators import GroupCoordinators, NotAnswered, group_error
 from moldau.client.admin.group_values import (
@@ -58,7 +58,11 @@ class ShareGroups:
         return self._coordinators.each(group_ids, self._describe)
 
     def _describe(self, coordinator: Node, group_ids: Sequence[str]) -> Described:
-        response = self._cluster.channel(coordinator.node_id).ask(
+        channel = self._cluster.channel(coordinator.node_id)
+        if not channel.offers(ApiKey.SHARE_GROUP_DESCRIBE):
+            message = "The node does not support SHARE_GROUP_DESCRIBE"
+            return {each: KafkaError(ErrorCode.UNSUPPORTED_VERSION, message) for each in group_ids}
+        response = channel.ask(
             ApiKey.SHARE_GROUP_DESCRIBE,
             share_group_describe_request(group_ids),
             share_group_describe.ShareGroupDescribeResponse,
