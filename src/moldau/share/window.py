@@ -325,7 +325,9 @@ class Window:
                 if each.last_offset >= self.start_offset:
                     self._acknowledge(member_id, each, change, written, now_ms)
         except KafkaError:
-            self.complete(change, is_written=False, now_ms=now_ms)
+            # Locks that have ended stay: `end_locks` returns what is to be written of them.
+            for _ in self._end(change):
+                pass
             raise
         return change, written
 
@@ -392,18 +394,22 @@ class Window:
 
     def complete(self, change: Change, *, is_written: bool, now_ms: int) -> None:
         """Apply a change, or take it back: then a lock that has ended meanwhile does so now."""
+        for run, state in self._end(change):
+            if is_written:
+                self._set_free(run, state)
+            elif run.lock_ends_ms <= now_ms:
+                self._set_free(run, self._state_after(run, RecordState.AVAILABLE))
+        self._move_start()
+
+    def _end(self, change: Change) -> Iterator[tuple[Run, RecordState]]:
+        """Yield the runs of a change, which they do not have any more, and what it makes of them."""
         for first, last in change.ranges:
             for batch in self._overlapping(first, last):
                 for run in batch.overlapping(first, last):
                     if run.change is change and run.becomes is not None:
-                        state = run.becomes
-                        run.change = run.becomes = None
-                        if is_written:
-                            self._set_free(run, state)
-                        elif run.lock_ends_ms <= now_ms:
-                            self._set_free(run, self._state_after(run, RecordState.AVAILABLE))
+                        state, run.change, run.becomes = run.becomes, None, None
+                        yield run, state
                 batch.join_runs()
-        self._move_start()
 
     def _set_free(self, run: Run, state: RecordState) -> None:
         run.state, run.member_id, run.lock_ends_ms = state, "", 0
