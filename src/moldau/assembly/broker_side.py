@@ -53,7 +53,9 @@ from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
+from moldau.runtime.coordinators.partition_ends import PartitionEnds
 from moldau.runtime.coordinators.share import ShareCoordinator, share_state_topic
+from moldau.runtime.coordinators.share_group_offsets import ShareGroupOffsets
 from moldau.runtime.coordinators.share_states import CoordinatedShareStates
 from moldau.runtime.coordinators.topic import CoordinatorTopic
 from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
@@ -136,17 +138,19 @@ class BrokerSide:
         self._lease = self._leader_lease()
         self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
-        self.groups = group_coordinator(settings, world, current, channel, self.partitions)
-        self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
-        self._brokers = self._broker_client("transactions")
-        self.transactions = transaction_coordinator(
-            settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
-        )
         self.share_coordinator = share_coordinator(settings, world, current, channel, self.partitions)
         self._coordinated_share_states = CoordinatedShareStates(
             settings.node_id, self.share_coordinator, self._broker_client("share states"), self._own_work
         )
         self.share_states: ShareStates = self._coordinated_share_states
+        self.groups = group_coordinator(settings, world, current, channel, self.partitions, self.share_states)
+        self._partition_ends = PartitionEnds(current, self._broker_client("ends of partitions"))
+        self.share_offsets = ShareGroupOffsets(self.share_states, self._partition_ends, self._own_work)
+        self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
+        self._brokers = self._broker_client("transactions")
+        self.transactions = transaction_coordinator(
+            settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
+        )
         self.shares = self._share_partitions(channel)
         self.share_fetches = ShareFetches(self.shares, world.timers, world.run_in_thread)
         self.verifications = Verifications()
@@ -322,6 +326,7 @@ class BrokerSide:
             groups=self.groups,
             transactions=self.transactions,
             share_coordinator=self.share_coordinator,
+            share_offsets=self.share_offsets,
             shares=self.shares,
             share_fetches=self.share_fetches,
             verifications=self.verifications,
@@ -495,7 +500,12 @@ def views_of(partitions: Partitions, world: World, configs: BrokerLayers) -> Vie
 
 
 def group_coordinator(
-    settings: Settings, world: World, current: CurrentImage, channel: ControllerChannel, partitions: Partitions
+    settings: Settings,
+    world: World,
+    current: CurrentImage,
+    channel: ControllerChannel,
+    partitions: Partitions,
+    share_states: ShareStates,
 ) -> GroupCoordinator:
     topic = offsets_topic(
         settings.offsets_topic_num_partitions,
@@ -512,6 +522,7 @@ def group_coordinator(
         world.own_work(),
         world.rng,
         settings.broker_layers().static,
+        share_states,
     )
 
 
