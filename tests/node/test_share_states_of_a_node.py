@@ -12,7 +12,7 @@ from harness.share_state_node import ShareStateNode, write_data
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, uuid_text
 from moldau.base.topic_names import SHARE_GROUP_STATE_TOPIC
-from moldau.metadata.controller.features import SHARE_VERSION
+from moldau.metadata.controller.features import DEAD_LETTERS_LEVEL, SHARE_VERSION
 from moldau.metadata.records import ConfigResource
 from moldau.runtime.coordinators import share_states
 from moldau.runtime.coordinators.share_apis import DELETE, INITIALIZE, READ, READ_SUMMARY, WRITE
@@ -310,10 +310,15 @@ def test_finding_the_coordinator_of_a_partition(node: ShareStateNode) -> None:
     assert [each.error_code for each in old.coordinators] == [ErrorCode.INVALID_REQUEST]
 
 
-def test_the_feature_is_off_until_it_is_updated(node: ShareStateNode) -> None:
-    assert SHARE_VERSION not in node.in_memory.current.image.features
-    for level, expected in [(2, ErrorCode.INVALID_UPDATE_VERSION), (1, NONE)]:
-        request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(SHARE_VERSION, level, upgrade_type=1)])
-        response = node.ask(ApiKey.UPDATE_FEATURES, request, 2)
+def test_the_feature_is_switched_off_and_on_again(node: ShareStateNode) -> None:
+    assert node.in_memory.current.image.features[SHARE_VERSION] == DEAD_LETTERS_LEVEL
+    upgrade, safe_downgrade = 1, 2
+    for level, upgrade_type, expected in [
+        (DEAD_LETTERS_LEVEL + 1, upgrade, ErrorCode.INVALID_UPDATE_VERSION),
+        (0, safe_downgrade, NONE),
+        (1, upgrade, NONE),
+    ]:
+        update = FeatureUpdateKey(SHARE_VERSION, level, upgrade_type=upgrade_type)
+        response = node.ask(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[update]), 2)
         assert response.error_code == expected, response.error_message
     assert node.in_memory.current.image.features[SHARE_VERSION] == 1

@@ -16,6 +16,7 @@ from quorum_actor import QuorumActor
 from replication_actor import ReplicationActor
 from script import parse, run_script
 from sessions_actor import SessionsActor
+from share_groups_actor import ShareGroupsActor
 from share_states_actor import ShareStatesActor
 from transactional_offsets_actor import TransactionalOffsetsActor
 from transactions_actor import TransactionsActor
@@ -29,6 +30,7 @@ ACTORS: dict[
         | ClassicGroupsActor
         | ConsumerGroupsActor
         | GroupMigrationActor
+        | ShareGroupsActor
         | QuorumActor
         | MqttActor
         | TransactionsActor
@@ -41,6 +43,7 @@ ACTORS: dict[
     "classic_groups": ClassicGroupsActor,
     "consumer_groups": ConsumerGroupsActor,
     "group_migration": GroupMigrationActor,
+    "share_groups": ShareGroupsActor,
     "transactional_offsets": TransactionalOffsetsActor,
     "replication": ReplicationActor,
     "quorum": QuorumActor,

@@ -17,6 +17,7 @@ from moldau.base.counters import Counters
 from moldau.base.ids import Uuid
 from moldau.base.listeners import Listener
 from moldau.base.promise import Promise
+from moldau.base.settings.groups import GROUP_SHARE_MAX_SHARE_SESSIONS
 from moldau.base.settings.log import PRODUCER_ID_EXPIRATION_MS
 from moldau.base.settings.own import MOLDAU_MAX_DECOMPRESSED_BYTES, MOLDAU_VIEWS_KEPT_BYTES
 from moldau.base.settings.transactions import TRANSACTION_PARTITION_VERIFICATION_ENABLE
@@ -52,7 +53,9 @@ from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
+from moldau.runtime.coordinators.partition_ends import PartitionEnds
 from moldau.runtime.coordinators.share import ShareCoordinator, share_state_topic
+from moldau.runtime.coordinators.share_group_offsets import ShareGroupOffsets
 from moldau.runtime.coordinators.share_states import CoordinatedShareStates
 from moldau.runtime.coordinators.topic import CoordinatorTopic
 from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
@@ -64,6 +67,9 @@ from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
+from moldau.runtime.share.dead_letters import DeadLetters
+from moldau.runtime.share.fetches import ShareFetches
+from moldau.runtime.share.partitions import SharePartitions
 from moldau.runtime.views.ports import ViewsInThread, missing_for_views
 from moldau.security.quotas.limits import ClientLimits
 from moldau.server.apis import broker_handlers, create_handlers
@@ -76,6 +82,7 @@ from moldau.server.router import Router
 from moldau.server.throttling import Throttling
 from moldau.settings import Settings
 from moldau.share.ports import ShareStates
+from moldau.share.sessions import ShareSessions
 from moldau.views.shown_runs import ResultBudget
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from moldau.wire.messages.broker_registration import Listener as RegisteredListener
@@ -131,17 +138,21 @@ class BrokerSide:
         self._lease = self._leader_lease()
         self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
-        self.groups = group_coordinator(settings, world, current, channel, self.partitions)
-        self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
-        self._brokers = self._broker_client("transactions")
-        self.transactions = transaction_coordinator(
-            settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
-        )
         self.share_coordinator = share_coordinator(settings, world, current, channel, self.partitions)
         self._coordinated_share_states = CoordinatedShareStates(
             settings.node_id, self.share_coordinator, self._broker_client("share states"), self._own_work
         )
         self.share_states: ShareStates = self._coordinated_share_states
+        self.groups = group_coordinator(settings, world, current, channel, self.partitions, self.share_states)
+        self._partition_ends = PartitionEnds(current, self._broker_client("ends of partitions"))
+        self.share_offsets = ShareGroupOffsets(self.share_states, self._partition_ends, self._own_work)
+        self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
+        self._brokers = self._broker_client("transactions")
+        self.transactions = transaction_coordinator(
+            settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
+        )
+        self.shares = self._share_partitions(channel)
+        self.share_fetches = ShareFetches(self.shares, world.timers, world.run_in_thread)
         self.verifications = Verifications()
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
         self.housekeeping = self._log_housekeeping(store)
@@ -160,6 +171,30 @@ class BrokerSide:
         world = self._world
         new_logs = NewLogs(self._settings.node_id, store, world.run_in_thread, world.clock, world.rng, self._faults)
         return ChunkedLayout(self._on_image, self._finish_some, new_logs, self._own_work)
+
+    def _share_partitions(self, channel: ControllerChannel) -> SharePartitions:
+        world = self._world
+        dead_letters = DeadLetters(
+            self._current,
+            self._broker_client("dead letters"),
+            channel,
+            lambda: broker_layers(self._current.image, self._settings.node_id, self._static),
+            lambda overrides: self._topic_configs(self._current.image, overrides),
+            world.clock,
+            self._own_work,
+            world.run_in_thread,
+        )
+        return SharePartitions(
+            self.partitions,
+            self._current,
+            self.share_states,
+            self.groups.configs.share_limits_of,
+            dead_letters,
+            ShareSessions(self._number(GROUP_SHARE_MAX_SHARE_SESSIONS)),
+            world.clock,
+            self._own_work,
+            world.run_in_thread,
+        )
 
     def _follow_images(self) -> None:
         node_id, current = self._settings.node_id, self._current
@@ -291,6 +326,9 @@ class BrokerSide:
             groups=self.groups,
             transactions=self.transactions,
             share_coordinator=self.share_coordinator,
+            share_offsets=self.share_offsets,
+            shares=self.shares,
+            share_fetches=self.share_fetches,
             verifications=self.verifications,
             gate=self._transaction_gate(),
             producer_ids=self.producer_ids,
@@ -349,6 +387,7 @@ class BrokerSide:
         self.groups.on_image(image, changes)
         self.transactions.on_image(image, changes)
         self.share_coordinator.on_image(image, changes)
+        self.shares.on_partitions_changed()
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
             self.cleaner.reconfigure(cleaner_settings(broker_layers(image, self._settings.node_id, self._static)))
 
@@ -356,10 +395,12 @@ class BrokerSide:
         self.groups.shards.follow_lease()
         self.transactions.shards.follow_lease()
         self.share_coordinator.shards.follow_lease()
+        self.shares.on_partitions_changed()
 
     def connection_gone(self, address: str) -> None:
         """Called when a client's connection has ended."""
         self.telemetry.connection_gone(address)
+        self.share_fetches.connection_gone(address)
 
     def _fetch_sessions(self) -> SessionCache:
         slots = self._settings.max_incremental_fetch_session_cache_slots
@@ -419,6 +460,7 @@ class BrokerSide:
     def release(self) -> None:
         """Send responses to waiting requests, before a listener stops."""
         self.parked.release_all()
+        self.share_fetches.release_all()
         self.groups.close()
         self.transactions.close()
         self._coordinated_share_states.close()
@@ -434,6 +476,7 @@ class BrokerSide:
         self._fetchers.close()
         self._isr_changes.close()
         self._chores.stop()
+        self.shares.close()
         self.housekeeping.stop()
         self._chunked_layout.stop()
         self._finish_some(sys.maxsize)
@@ -457,7 +500,12 @@ def views_of(partitions: Partitions, world: World, configs: BrokerLayers) -> Vie
 
 
 def group_coordinator(
-    settings: Settings, world: World, current: CurrentImage, channel: ControllerChannel, partitions: Partitions
+    settings: Settings,
+    world: World,
+    current: CurrentImage,
+    channel: ControllerChannel,
+    partitions: Partitions,
+    share_states: ShareStates,
 ) -> GroupCoordinator:
     topic = offsets_topic(
         settings.offsets_topic_num_partitions,
@@ -473,6 +521,8 @@ def group_coordinator(
         world.clock,
         world.own_work(),
         world.rng,
+        settings.broker_layers().static,
+        share_states,
     )
 
 
