@@ -318,19 +318,27 @@ class Window:
         """Check what a member says, all or nothing. Return the change, and what is to be written for it."""
         change = Change()
         written: list[Written] = []
+        renewed: list[tuple[int, int]] = []
         try:
             for each in acknowledged:
                 if each.last_offset >= self.start_offset:
-                    self._acknowledge(member_id, each, change, written, now_ms)
+                    self._acknowledge(member_id, each, change, written, renewed)
         except KafkaError:
             # Locks that have ended stay: `end_locks` returns what is to be written of them.
             for _ in self._end(change):
                 pass
             raise
+        for first, last in renewed:
+            self._renew(first, last, now_ms)
         return change, written
 
     def _acknowledge(
-        self, member_id: str, said: Acknowledged, change: Change, written: list[Written], now_ms: int
+        self,
+        member_id: str,
+        said: Acknowledged,
+        change: Change,
+        written: list[Written],
+        renewed: list[tuple[int, int]],
     ) -> None:
         first, last = max(said.first_offset, self.start_offset), said.last_offset
         self._check_range(first, last)
@@ -339,15 +347,20 @@ class Window:
                 continue
             for run in batch.overlapping(first, last):
                 _check_owner(run, member_id, is_whole=len(batch.runs) == 1)
-            parts = list(_by_type(said, max(first, batch.first), min(last, batch.last)))
-            if not self.limits.allows_renewal and any(kind == RENEW for _, _, kind in parts):
-                raise _wrong_state("Renewing acquisition locks is not enabled for the group.")
-            for part_first, part_last, kind in parts:
-                for run in batch.cut_out(part_first, part_last):
-                    if kind == RENEW:
-                        self._lock(run, now_ms)
-                    else:
+            for part_first, part_last, kind in _by_type(said, max(first, batch.first), min(last, batch.last)):
+                if kind == RENEW:
+                    renewed.append((part_first, part_last))
+                else:
+                    for run in batch.cut_out(part_first, part_last):
                         written.append(self._begin_change(run, _STATE_AFTER[kind], change))
+            batch.join_runs()
+        if renewed and not self.limits.allows_renewal:
+            raise _wrong_state("Renewing acquisition locks is not enabled for the group.")
+
+    def _renew(self, first: int, last: int, now_ms: int) -> None:
+        for batch in self._overlapping(first, last):
+            for run in batch.cut_out(max(first, batch.first), min(last, batch.last)):
+                self._lock(run, now_ms)
             batch.join_runs()
 
     def _check_range(self, first: int, last: int) -> None:

@@ -7,6 +7,7 @@ and remembers the old one, as there. It differs from Apache Kafka where the wind
 - Offsets that are not in the log are done, and count as such. Apache Kafka knows nothing of them.
 - Offsets of which nothing is known after a load are in a set, not in a range of which only the beginning moves.
 - Records that are not in the log any more are archived if nothing is being written about them.
+- A request that is refused renews nothing.
 """
 
 from __future__ import annotations
@@ -113,8 +114,15 @@ class ShareOracle:
     # --- acquiring ----------------------------------------------------------------------------------------------
 
     def acquire(
-        self, member: str, most: int, batch_size: int, is_exact: bool, fetch_offset: int, log: Sequence[LogBatch], now_ms: int
-    ) -> list[Range]:  # fmt: skip
+        self,
+        member: str,
+        most: int,
+        batch_size: int,
+        is_exact: bool,
+        fetch_offset: int,
+        log: Sequence[LogBatch],
+        now_ms: int,
+    ) -> list[Range]:
         if not log or log[-1].last < self.start:
             return []
         last = log[-1].last
@@ -159,20 +167,29 @@ class ShareOracle:
         """Return the offsets that are being written, and what. Raise Refused, and take back what was begun."""
         begun: list[Offset] = []
         written: WrittenOffsets = {}
+        renewed: list[Offset] = []
         try:
             for first, last, types in said:
                 if last >= self.start:
-                    self._acknowledge(member, first, last, types, begun, written, now_ms)
+                    self._acknowledge(member, first, last, types, begun, written, renewed)
         except Refused:
             for offset in begun:
                 self._take_back(offset)
             raise
+        for offset in renewed:
+            offset.lock_ends_ms = now_ms + self.limits.record_lock_duration_ms
         return begun, written
 
     def _acknowledge(
-        self, member: str, first: int, last: int, types: Sequence[int], begun: list[Offset], written: WrittenOffsets,
-        now_ms: int,
-    ) -> None:  # fmt: skip
+        self,
+        member: str,
+        first: int,
+        last: int,
+        types: Sequence[int],
+        begun: list[Offset],
+        written: WrittenOffsets,
+        renewed: list[Offset],
+    ) -> None:
         offsets = self.offsets()
         held = offsets.keys() | self.unknown
         if not held:
@@ -189,7 +206,7 @@ class ShareOracle:
             if kind == RENEW:
                 if not self.limits.allows_renewal:
                     raise Refused("INVALID_RECORD_STATE")
-                offset.lock_ends_ms = now_ms + self.limits.record_lock_duration_ms
+                renewed.append(offset)
             else:
                 self._begin(number, offset, STATE_OF_TYPE[kind], begun, written)
 

@@ -379,6 +379,14 @@ def test_renew_and_other_types_go_together() -> None:
     assert driver.wait(LOCK_MS // 2) == "0 available x1, 2 available x1"
 
 
+def test_a_refused_request_renews_nothing() -> None:
+    driver = WindowDriver(*tens(2))
+    driver.fetch()
+    driver.wait(LOCK_MS // 2)
+    assert driver.error((0, 4, RENEW), (25, 25, ACCEPT)).startswith("INVALID_REQUEST")
+    assert driver.wait(LOCK_MS // 2) == "0-19 available x1"
+
+
 def test_renew_may_be_switched_off() -> None:
     driver = WindowDriver(*tens(1), limits=LIMITS._replace(allows_renewal=False))
     driver.fetch()
