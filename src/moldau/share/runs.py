@@ -22,7 +22,7 @@ class RecordState(IntEnum):
 
 
 class Change:
-    """What a member asked for, while it is written. Its runs keep their state until then, and nobody may have them."""
+    """What a member asked for, while it is written. Its runs stay acquired until then, and nobody may have them."""
 
     __slots__ = ("ranges",)
 
@@ -51,12 +51,12 @@ class Run:
 
     @property
     def is_available(self) -> bool:
-        return self.state is RecordState.AVAILABLE and self.change is None
+        return self.state is RecordState.AVAILABLE
 
     @property
     def is_done(self) -> bool:
         """Whether the records are never delivered again."""
-        return self.state > RecordState.ACQUIRED and self.change is None
+        return self.state > RecordState.ACQUIRED
 
     @property
     def will_be_done(self) -> bool:

@@ -340,7 +340,7 @@ class Window:
         written: list[Written],
         renewed: list[tuple[int, int]],
     ) -> None:
-        first, last = max(said.first_offset, self.start_offset), said.last_offset
+        first, last = said.first_offset, said.last_offset
         self._check_range(first, last)
         for batch in self._overlapping(first, last):
             if not batch.was_acquired and batch.runs[0].is_done:

@@ -475,6 +475,17 @@ def test_records_before_their_last_delivery_end_a_piece() -> None:
     assert driver.fetch() == "1x5"
 
 
+def test_the_last_delivery_does_not_join_earlier_ones() -> None:
+    driver = WindowDriver("0-3", limits=LIMITS._replace(delivery_count_limit=3))
+    driver.fetch()
+    driver.acknowledge((0, 0, RENEW), (1, 3, RELEASE))
+    driver.fetch("b")
+    driver.acknowledge((1, 3, RELEASE), member="b")
+    driver.acknowledge((0, 0, RELEASE))
+    assert driver.state() == "0 available x1, 1-3 available x2"
+    assert [driver.fetch() for _ in range(4)] == ["0x2", "1x3", "2x3", "3x3"]
+
+
 def test_a_slow_batch_waits_for_a_fetch_of_its_own() -> None:
     driver = WindowDriver(*tens(3))
     driver.fetch(up_to=9)
@@ -511,6 +522,18 @@ def test_records_before_the_slow_ones_count_as_part_of_their_piece() -> None:
     driver.acknowledge((0, 1, RELEASE))
     assert driver.state() == "0-1 available x1, 2-9 available x3"
     assert driver.fetch() == "0-1x2 2-4x4"
+
+
+def test_more_than_a_piece_before_the_slow_ones_is_no_limit() -> None:
+    """So it is in Apache Kafka: it stops at exactly the size of a piece."""
+    driver = WindowDriver("0-9")
+    driver.fetch()
+    driver.acknowledge((0, 5, RENEW), (6, 9, RELEASE))
+    for _ in range(2):
+        driver.fetch("b")
+        driver.acknowledge((6, 9, RELEASE), member="b")
+    driver.acknowledge((0, 5, RELEASE))
+    assert driver.fetch() == "0-5x2 6-9x4"
 
 
 # --- room -------------------------------------------------------------------------------------------------------------
