@@ -53,7 +53,9 @@ from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
+from moldau.runtime.coordinators.partition_ends import PartitionEnds
 from moldau.runtime.coordinators.share import ShareCoordinator, share_state_topic
+from moldau.runtime.coordinators.share_group_offsets import ShareGroupOffsets
 from moldau.runtime.coordinators.share_states import CoordinatedShareStates
 from moldau.runtime.coordinators.topic import CoordinatorTopic
 from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
@@ -65,6 +67,7 @@ from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
+from moldau.runtime.share.dead_letters import DeadLetters
 from moldau.runtime.share.fetches import ShareFetches
 from moldau.runtime.share.partitions import SharePartitions
 from moldau.runtime.views.ports import ViewsInThread, missing_for_views
@@ -135,18 +138,20 @@ class BrokerSide:
         self._lease = self._leader_lease()
         self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
-        self.groups = group_coordinator(settings, world, current, channel, self.partitions)
-        self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
-        self._brokers = self._broker_client("transactions")
-        self.transactions = transaction_coordinator(
-            settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
-        )
         self.share_coordinator = share_coordinator(settings, world, current, channel, self.partitions)
         self._coordinated_share_states = CoordinatedShareStates(
             settings.node_id, self.share_coordinator, self._broker_client("share states"), self._own_work
         )
         self.share_states: ShareStates = self._coordinated_share_states
-        self.shares = self._share_partitions()
+        self.groups = group_coordinator(settings, world, current, channel, self.partitions, self.share_states)
+        self._partition_ends = PartitionEnds(current, self._broker_client("ends of partitions"))
+        self.share_offsets = ShareGroupOffsets(self.share_states, self._partition_ends, self._own_work)
+        self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
+        self._brokers = self._broker_client("transactions")
+        self.transactions = transaction_coordinator(
+            settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
+        )
+        self.shares = self._share_partitions(channel)
         self.share_fetches = ShareFetches(self.shares, world.timers, world.run_in_thread)
         self.verifications = Verifications()
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
@@ -167,13 +172,24 @@ class BrokerSide:
         new_logs = NewLogs(self._settings.node_id, store, world.run_in_thread, world.clock, world.rng, self._faults)
         return ChunkedLayout(self._on_image, self._finish_some, new_logs, self._own_work)
 
-    def _share_partitions(self) -> SharePartitions:
+    def _share_partitions(self, channel: ControllerChannel) -> SharePartitions:
         world = self._world
+        dead_letters = DeadLetters(
+            self._current,
+            self._broker_client("dead letters"),
+            channel,
+            lambda: broker_layers(self._current.image, self._settings.node_id, self._static),
+            lambda overrides: self._topic_configs(self._current.image, overrides),
+            world.clock,
+            self._own_work,
+            world.run_in_thread,
+        )
         return SharePartitions(
             self.partitions,
             self._current,
             self.share_states,
             self.groups.configs.share_limits_of,
+            dead_letters,
             ShareSessions(self._number(GROUP_SHARE_MAX_SHARE_SESSIONS)),
             world.clock,
             self._own_work,
@@ -310,6 +326,7 @@ class BrokerSide:
             groups=self.groups,
             transactions=self.transactions,
             share_coordinator=self.share_coordinator,
+            share_offsets=self.share_offsets,
             shares=self.shares,
             share_fetches=self.share_fetches,
             verifications=self.verifications,
@@ -483,7 +500,12 @@ def views_of(partitions: Partitions, world: World, configs: BrokerLayers) -> Vie
 
 
 def group_coordinator(
-    settings: Settings, world: World, current: CurrentImage, channel: ControllerChannel, partitions: Partitions
+    settings: Settings,
+    world: World,
+    current: CurrentImage,
+    channel: ControllerChannel,
+    partitions: Partitions,
+    share_states: ShareStates,
 ) -> GroupCoordinator:
     topic = offsets_topic(
         settings.offsets_topic_num_partitions,
@@ -500,6 +522,7 @@ def group_coordinator(
         world.own_work(),
         world.rng,
         settings.broker_layers().static,
+        share_states,
     )
 
 

@@ -22,6 +22,7 @@ from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.controller.channel import AskController, TopicCreator
 from moldau.runtime.coordinators.group import GroupCoordinator
 from moldau.runtime.coordinators.share import ShareCoordinator
+from moldau.runtime.coordinators.share_group_offsets import ShareGroupOffsets
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.runtime.log_levels import LogLevels
@@ -53,6 +54,7 @@ class BrokerParts:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     share_coordinator: ShareCoordinator
+    share_offsets: ShareGroupOffsets
     shares: SharePartitions
     share_fetches: ShareFetches
     verifications: Verifications

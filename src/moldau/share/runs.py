@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Final
 
 
 class RecordState(IntEnum):
@@ -18,11 +19,16 @@ class RecordState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Given up; its dead letter is not written yet."""
     ARCHIVED = 4
 
 
+_DONE: Final = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
 class Change:
-    """What a member asked for, while it is written. Its runs stay acquired until then, and nobody may have them."""
+    """What a member asked for, while it is written. Its runs keep their state until then, and nobody may have them."""
 
     __slots__ = ("ranges",)
 
@@ -45,6 +51,8 @@ class Run:
     """What is being written about them."""
     becomes: RecordState | None = None
     """The state that the change gives them."""
+    is_rejected: bool = False
+    """Whether a member has rejected them: then they are not given up for being delivered too often."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -56,12 +64,12 @@ class Run:
     @property
     def is_done(self) -> bool:
         """Whether the records are never delivered again."""
-        return self.state > RecordState.ACQUIRED
+        return self.state in _DONE
 
     @property
     def will_be_done(self) -> bool:
         """Whether they are done, or are when the change is written."""
-        return (self.becomes or self.state) > RecordState.ACQUIRED
+        return (self.becomes or self.state) in _DONE
 
     def equals(self, other: Run) -> bool:
         """Whether it differs only in its offsets."""
@@ -72,6 +80,7 @@ class Run:
             and self.lock_ends_ms == other.lock_ends_ms
             and self.change is other.change
             and self.becomes is other.becomes
+            and self.is_rejected is other.is_rejected
         )
 
 

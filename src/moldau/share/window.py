@@ -21,6 +21,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.share.dead_letters import DELIVERED_TOO_OFTEN, REJECTED, DeadLetter
 from moldau.share.limits import ShareLimits
 from moldau.share.runs import Batch, Change, RecordState, Run
 
@@ -33,7 +34,7 @@ _STATE_AFTER: Final = {
     GAP: RecordState.ARCHIVED,
     ACCEPT: RecordState.ACKNOWLEDGED,
     RELEASE: RecordState.AVAILABLE,
-    REJECT: RecordState.ARCHIVED,
+    REJECT: RecordState.ARCHIVING,
 }
 _LOCKS_MAX: Final = 1_000
 _LEAST_SLOWED_DELIVERIES: Final = 2
@@ -96,6 +97,7 @@ class Window:
         self._locks_max = _LOCKS_MAX
         """With more entries, those that are out of date are removed."""
         self._may_have_available = False
+        self._may_have_dead_letters = False
 
     def restore(self, written: Iterable[Written]) -> None:
         """Fill an empty window with what was written, ordered by offset. Records in between were acquired, and nobody
@@ -107,7 +109,7 @@ class Window:
                 raise ValueError(f"the state of {first} to {last} is ACQUIRED")
             self._append_unknown(first - 1, RecordState.AVAILABLE)
             self._append(Batch(Run(first, last, state, delivery_count)))
-        self._may_have_available = True
+        self._may_have_available = self._may_have_dead_letters = True
         self._move_start()
 
     # --- what is there ------------------------------------------------------------------------------------------
@@ -325,8 +327,8 @@ class Window:
                     self._acknowledge(member_id, each, change, written, renewed)
         except KafkaError:
             # Locks that have ended stay: `end_locks` returns what is to be written of them.
-            for _ in self._end(change):
-                pass
+            for run, _ in self._end(change):
+                run.is_rejected = False
             raise
         for first, last in renewed:
             self._renew(first, last, now_ms)
@@ -352,6 +354,7 @@ class Window:
                     renewed.append((part_first, part_last))
                 else:
                     for run in batch.cut_out(part_first, part_last):
+                        run.is_rejected = kind == REJECT
                         written.append(self._begin_change(run, _STATE_AFTER[kind], change))
             batch.join_runs()
         if renewed and not self.limits.allows_renewal:
@@ -385,9 +388,12 @@ class Window:
         return Written(run.first, run.last, state, run.delivery_count)
 
     def _state_after(self, run: Run, state: RecordState) -> RecordState:
-        """A record that was delivered as often as it may be is not available again."""
-        is_last = state is RecordState.AVAILABLE and run.delivery_count >= self.limits.delivery_count_limit
-        return RecordState.ARCHIVED if is_last else state
+        """A record that was delivered as often as it may be is given up, like one that is rejected."""
+        if state is RecordState.AVAILABLE and run.delivery_count >= self.limits.delivery_count_limit:
+            state = RecordState.ARCHIVING
+        if state is RecordState.ARCHIVING and not self.limits.dead_letter_topic:
+            return RecordState.ARCHIVED
+        return state
 
     def release(self, member_id: str) -> tuple[Change, list[Written]]:
         """Make all records available that a member holds."""
@@ -404,7 +410,9 @@ class Window:
         for run, state in self._end(change):
             if is_written:
                 self._set_free(run, state)
-            elif run.lock_ends_ms <= now_ms:
+                continue
+            run.is_rejected = False
+            if run.lock_ends_ms <= now_ms:
                 self._set_free(run, self._state_after(run, RecordState.AVAILABLE))
         self._move_start()
 
@@ -422,6 +430,23 @@ class Window:
         run.state, run.member_id, run.lock_ends_ms = state, "", 0
         if state is RecordState.AVAILABLE:
             self._may_have_available = True
+        elif state is RecordState.ARCHIVING:
+            self._may_have_dead_letters = True
+
+    def bury(self) -> tuple[Change, list[DeadLetter], list[Written]]:
+        """Return the dead letters to write, and the change for when they are."""
+        change = Change()
+        letters: list[DeadLetter] = []
+        written: list[Written] = []
+        if self._may_have_dead_letters:
+            self._may_have_dead_letters = False
+            for run in self._runs():
+                if run.state is RecordState.ARCHIVING and run.change is None:
+                    too_often = not run.is_rejected and run.delivery_count >= self.limits.delivery_count_limit
+                    reason = DELIVERED_TOO_OFTEN if too_often else REJECTED
+                    letters.append(DeadLetter(run.first, run.last, run.delivery_count, reason))
+                    written.append(self._begin_change(run, RecordState.ARCHIVED, change))
+        return change, letters, written
 
     # --- time and retention -------------------------------------------------------------------------------------
 

@@ -5,15 +5,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from moldau.base.setting_sources import Values
 from moldau.base.settings import groups as keys
 from moldau.base.settings.fields import read_settings, setting, times
 from moldau.coordinator.group.assignors import ASSIGNORS
-
-SIMPLE: Final = "simple"
-"""The assignor of share groups."""
+from moldau.coordinator.group.assignors.simple import SIMPLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,10 @@ from moldau.metadata.image import MetadataImage
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.new_topics import NewTopics
 from moldau.runtime.coordinators.shards import Shards
+from moldau.runtime.coordinators.share_group_states import ShareGroupStates
 from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
 from moldau.runtime.own_work import OwnWork
+from moldau.share.ports import ShareStates
 from moldau.wire.messages.create_topics import CreatableTopic
 
 R = TypeVar("R")
@@ -51,16 +53,18 @@ class GroupCoordinator:
         own_work: OwnWork,
         rng: Random,
         static_configs: Mapping[str, str],
+        share_states: ShareStates,
     ) -> None:
         self.topic = topic
         self.configs = GroupConfigs(current, node_id, static_configs)
         self._clock = clock
         self._own_work = own_work
+        self.share_states = ShareGroupStates(share_states, self.submit, own_work)
         self.shards: Shards[Groups] = Shards(
             topic,
             node_id,
             partitions,
-            lambda _: Groups(settings, current, clock, rng, self.configs),
+            lambda _: Groups(settings, current, clock, rng, self.configs, self.share_states.initialize),
             clock,
             own_work,
             # The RegistrationGate has held back all older images: a topic that is unknown then does not exist.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
@@ -49,6 +49,13 @@ def reply_or_error(call: Callable[[], R | Promise[R]], error_response: Callable[
 def reply_when_ready(reply: Promise[R], error_response: Callable[[KafkaError], R]) -> Promise[R]:
     """Return the same promise with a KafkaError turned into `error_response(error)`."""
     return reply.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
+
+
+def when_decided(reply: S | Promise[S], next_step: Callable[[S], R | Promise[R]]) -> R | Promise[R]:
+    """Return `next_step(value)` for the reply of a coordinator. A KafkaError in a promise is passed on."""
+    if not isinstance(reply, Promise):
+        return next_step(reply)
+    return reply.and_then(lambda value: cast(R, value) if isinstance(value, KafkaError) else next_step(value))
 
 
 def item_count(lists: Iterable[Sequence[object]]) -> int:

@@ -26,7 +26,6 @@ from moldau.coordinator.group.consumer.member import (
 from moldau.coordinator.group.consumer.member_removal import MemberRemoval
 from moldau.coordinator.group.consumer.migration import NO_CONVERSION, Conversion, Migration, NoMigration
 from moldau.coordinator.group.consumer.patterns import Patterns
-from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups
 from moldau.coordinator.group.consumer.validate import (
     check_epoch,
     check_group_size,
@@ -37,6 +36,7 @@ from moldau.coordinator.group.consumer.validate import (
     owned_partitions,
 )
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.subscriptions import SubscribedGroups
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, MayUseTopic, OnRefused, Outcome, any_topic
 from moldau.metadata.controller.topics import new_uuid
@@ -131,6 +131,8 @@ class ConsumerGroups:
             return group, NO_CONVERSION
         if request.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
+        if group is not None and group.stays_when_empty:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         if group is None or group.is_empty:
             return ConsumerGroup(request.group_id), Conversion(() if group is None else group.tombstones())
         return self._migration.upgrade(group)

@@ -9,8 +9,8 @@ from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
 from moldau.coordinator.group.consumer.migration import Conversion, Migration
-from moldau.coordinator.group.consumer.target import metadata_hash
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.subscriptions import metadata_hash
 from moldau.coordinator.machine import NOTHING, Outcome
 
 R = TypeVar("R")
