@@ -8,6 +8,7 @@ and remembers the old one, as there. It differs from Apache Kafka where the wind
 - Offsets of which nothing is known after a load are in a set, not in a range of which only the beginning moves.
 - Records that are not in the log any more are archived if nothing is being written about them.
 - A request that is refused renews nothing.
+- With a topic for dead letters, records that are given up are archived when these are written (KIP-1191).
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import NamedTuple
 
 from moldau.share.limits import ShareLimits
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
 NOBODY = ""
+TOO_OFTEN, REJECTED = "Offset delivery count exceeded the threshold.", "Offset rejected by client."
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-STATE_OF_TYPE = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
+STATE_OF_TYPE = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVING}
 
 Range = tuple[int, int, int]
 """First and last offset, and the number of deliveries."""
@@ -47,6 +49,7 @@ class Offset:
     lock_ends_ms: int = 0
     before: tuple[int, str] | None = None
     """State and member before what is being written."""
+    is_rejected: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -213,12 +216,15 @@ class ShareOracle:
     def _begin(self, number: int, offset: Offset, state: int, begun: list[Offset], written: WrittenOffsets) -> None:
         offset.before = offset.state, offset.member
         offset.state, offset.member = self._state_after(offset, state), NOBODY
+        offset.is_rejected = state == ARCHIVING
         begun.append(offset)
         written[number] = offset.state, offset.count
 
     def _state_after(self, offset: Offset, state: int) -> int:
         is_last = state == AVAILABLE and offset.count >= self.limits.delivery_count_limit
-        return ARCHIVED if is_last else state
+        if is_last or state == ARCHIVING:
+            return ARCHIVING if self.limits.dead_letter_topic else ARCHIVED
+        return state
 
     def release(self, member: str) -> tuple[list[Offset], WrittenOffsets]:
         begun: list[Offset] = []
@@ -237,8 +243,21 @@ class ShareOracle:
             offset.before = None
         self._settle()
 
+    def bury(self) -> tuple[list[Offset], dict[int, tuple[int, str]]]:
+        """Return the offsets that get a dead letter, and deliveries and reason of each."""
+        begun: list[Offset] = []
+        letters: dict[int, tuple[int, str]] = {}
+        for number, offset in self.offsets().items():
+            if offset.state == ARCHIVING and offset.before is None:
+                is_last = offset.count >= self.limits.delivery_count_limit and not offset.is_rejected
+                letters[number] = offset.count, TOO_OFTEN if is_last else REJECTED
+                offset.before, offset.state = (ARCHIVING, NOBODY), ARCHIVED
+                begun.append(offset)
+        return begun, letters
+
     def _take_back(self, offset: Offset) -> None:
         assert offset.before is not None
+        offset.is_rejected = False
         offset.state, offset.member = offset.before
         offset.before = None
 

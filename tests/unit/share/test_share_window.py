@@ -536,6 +536,70 @@ def test_more_than_a_piece_before_the_slow_ones_is_no_limit() -> None:
     assert driver.fetch() == "0-5x2 6-9x4"
 
 
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+WITH_DEAD_LETTERS = LIMITS._replace(delivery_count_limit=1, dead_letter_topic="dead-letters")
+
+
+def buried(driver: WindowDriver) -> str:
+    """Return the dead letters, which are written."""
+    change, letters, written = driver.window.bury()
+    driver.complete(change)
+    assert [each[:3] for each in letters] == [(each[0], each[1], each.delivery_count) for each in written]
+    return ", ".join(f"{each.first_offset}-{each.last_offset} x{each.delivery_count} {each.reason}" for each in letters)
+
+
+def test_records_that_are_given_up_get_dead_letters() -> None:
+    driver = WindowDriver(*tens(1), limits=WITH_DEAD_LETTERS)
+    driver.fetch()
+    assert driver.acknowledge((0, 1, REJECT), (2, 3, RELEASE), (4, 4, GAP), (5, 6, ACCEPT)) == (
+        "0-1 archiving x1, 2-3 archiving x1, 4 archived x1, 5-6 acknowledged x1"
+    )
+    assert driver.wait(LOCK_MS) == "7-9 archiving x1"
+    assert driver.offsets == (0, 10, 10)
+    assert driver.window.done_count == 3
+    too_often = "Offset delivery count exceeded the threshold."
+    assert buried(driver) == (f"0-1 x1 Offset rejected by client., 2-3 x1 {too_often}, 7-9 x1 {too_often}")
+    assert driver.offsets == (10, 10, 10)
+    assert buried(driver) == ""
+
+
+def test_without_a_topic_there_are_no_dead_letters() -> None:
+    driver = WindowDriver(*tens(1))
+    driver.fetch()
+    driver.acknowledge((0, 9, REJECT))
+    assert buried(driver) == ""
+
+
+def test_nobody_gets_records_whose_dead_letter_is_being_written() -> None:
+    driver = WindowDriver(*tens(2), limits=WITH_DEAD_LETTERS)
+    driver.fetch(up_to=9)
+    driver.acknowledge((0, 9, RELEASE))
+    change, letters, _ = driver.window.bury()
+    assert len(letters) == 1
+    assert driver.window.bury()[1:] == ([], [])
+    assert driver.error((0, 9, ACCEPT)) == NOT_ACQUIRED
+    assert driver.fetch() == "10-19x1"
+    driver.complete(change)
+    assert driver.offsets == (10, 20, 20)
+
+
+def test_a_rejection_that_could_not_be_written_is_no_reason() -> None:
+    driver = WindowDriver(*tens(1), limits=WITH_DEAD_LETTERS)
+    driver.fetch()
+    change, _ = driver.begin((0, 4, REJECT))
+    driver.complete(change, is_written=False)
+    driver.error((5, 9, REJECT), (20, 20, ACCEPT))
+    driver.wait(LOCK_MS)
+    assert buried(driver) == "0-9 x1 Offset delivery count exceeded the threshold."
+
+
+def test_dead_letters_that_a_former_leader_did_not_write_are_written() -> None:
+    driver = restored(0, (0, 4, RecordState.ARCHIVING, 1), (5, 9, RecordState.ARCHIVING, 5), log=tens(1))
+    assert buried(driver) == ("0-4 x1 Offset rejected by client., 5-9 x5 Offset delivery count exceeded the threshold.")
+    assert driver.offsets == (10, 10, 10)
+
+
 # --- room -------------------------------------------------------------------------------------------------------------
 
 
