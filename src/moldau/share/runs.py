@@ -139,7 +139,7 @@ class Batch:
             yield runs[place]
 
     def cut_out(self, first: int, last: int) -> list[Run]:
-        """Return the runs that are exactly first..last, which the batch may exceed: it is divided there."""
+        """Return the runs that are exactly first..last, as far as the batch has these offsets: it is divided there."""
         begin = self._divide(first)
         end = self._divide(last + 1)
         return self.runs[begin:end]

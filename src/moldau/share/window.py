@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -62,9 +63,6 @@ class Acknowledged(NamedTuple):
     first_offset: int
     last_offset: int
     types: Sequence[int]
-
-    def type_of(self, offset: int) -> int:
-        return self.types[0] if len(self.types) == 1 else self.types[offset - self.first_offset]
 
 
 class Written(NamedTuple):
@@ -190,7 +188,7 @@ class Window:
     def _archive_missing(self, fetch_offset: int, base: int) -> None:
         """Archive what is available and no longer in the log."""
         for batch in list(self._overlapping(fetch_offset, base - 1)):
-            for run in batch.cut_out(max(fetch_offset, batch.first), min(base - 1, batch.last)):
+            for run in batch.cut_out(fetch_offset, base - 1):
                 if run.is_available:
                     run.state = RecordState.ARCHIVED
             if batch.was_acquired:
@@ -303,8 +301,7 @@ class Window:
         """Archive records of aborted transactions among those just acquired; return the others."""
         for refused in aborted:
             for batch in list(self._overlapping(refused.base_offset, refused.last_offset)):
-                first, last = max(batch.first, refused.base_offset), min(batch.last, refused.last_offset)
-                for run in batch.cut_out(first, last):
+                for run in batch.cut_out(refused.base_offset, refused.last_offset):
                     if run.state is RecordState.ACQUIRED and run.change is None:
                         self._set_free(run, RecordState.ARCHIVED)
                 batch.join_runs()
@@ -329,8 +326,7 @@ class Window:
             for run, _ in self._end(change):
                 run.is_rejected = False
             raise
-        for first, last in renewed:
-            self._renew(first, last, now_ms)
+        self._renew(renewed, now_ms)
         return change, written
 
     def _acknowledge(
@@ -356,15 +352,17 @@ class Window:
                     for run in batch.cut_out(part_first, part_last):
                         run.is_rejected = kind == REJECT
                         written.append(self._begin_change(run, _STATE_AFTER[kind], change))
-            batch.join_runs()
         if renewed and not self.limits.allows_renewal:
             raise _wrong_state("Renewing acquisition locks is not enabled for the group.")
 
-    def _renew(self, first: int, last: int, now_ms: int) -> None:
-        for batch in self._overlapping(first, last):
-            for run in batch.cut_out(max(first, batch.first), min(last, batch.last)):
-                self._lock(run, now_ms)
-            batch.join_runs()
+    def _renew(self, ranges: Sequence[tuple[int, int]], now_ms: int) -> None:
+        batches: list[Batch] = []
+        for first, last in ranges:
+            for batch in self._overlapping(first, last):
+                for run in batch.cut_out(first, last):
+                    self._lock(run, now_ms)
+                batches.append(batch)
+        _join_runs(batches)
 
     def _check_range(self, first: int, last: int, batches: Sequence[Batch]) -> None:
         """Raise KafkaError if these batches of the window do not have the offsets."""
@@ -565,10 +563,10 @@ def _by_type(said: Acknowledged, first: int, last: int) -> Iterator[tuple[int, i
         yield first, last, said.types[0]
         return
     begin = first
-    for offset in range(first + 1, last + 2):
-        if offset > last or said.type_of(offset) != said.type_of(begin):
-            yield begin, offset - 1, said.type_of(begin)
-            begin = offset
+    for kind, same in groupby(said.types[first - said.first_offset : last - said.first_offset + 1]):
+        end = begin + sum(1 for _ in same)
+        yield begin, end - 1, kind
+        begin = end
 
 
 def _joined(found: Sequence[Acquired]) -> list[Acquired]:

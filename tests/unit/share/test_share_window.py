@@ -6,7 +6,7 @@ import pytest
 from window_driver import LIMITS, LOCK_MS, WindowDriver
 
 from moldau.share.runs import RecordState
-from moldau.share.window import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledged, Wanted, Window, Written
+from moldau.share.window import ACCEPT, GAP, REJECT, RELEASE, RENEW, Wanted, Window, Written
 
 NOT_ACQUIRED = "INVALID_RECORD_STATE: The batch cannot be acknowledged. The batch is not in the acquired state."
 OFFSET_NOT_ACQUIRED = "INVALID_RECORD_STATE: The offset cannot be acknowledged. The offset is not acquired."
@@ -888,4 +888,3 @@ def test_a_fetch_reads_no_more_than_it_can_use() -> None:
     driver.acknowledge((3, 3, RELEASE), (12, 13, RELEASE))
     assert driver.window.last_wanted(Wanted("a", 1, 15, False)) == 19, "the end of what was acquired together"
     assert driver.window.last_wanted(Wanted("a", 5, 15, False)) == 21
-    assert Acknowledged(3, 5, [ACCEPT, RELEASE, GAP]).type_of(4) == RELEASE

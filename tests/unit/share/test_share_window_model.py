@@ -320,7 +320,7 @@ class Conversation:
                 assert run.first == end
                 assert run.last >= run.first
                 assert (run.change is None) == (run.becomes is None)
-                assert before is None or not run.equals(before)
+                assert before is None or run.change is not None or not run.equals(before)
                 end = run.last + 1
         assert end == self.window.end_offset
 
