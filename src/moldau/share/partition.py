@@ -68,6 +68,7 @@ class SharePartition:
         self._on_free = on_free
         self._on_end = on_end
         self._timer: Timer | None = None
+        self._timer_due_ms = 0
 
     # --- loading and ending -------------------------------------------------------------------------------------
 
@@ -186,9 +187,16 @@ class SharePartition:
     # --- locks --------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
+        """Set it for the next lock that ends: that may be a new one, if the duration of locks is shorter now."""
         ends_ms = self.window.next_lock_end_ms
-        if self._timer is None and self.failure is None and ends_ms is not None:
-            self._timer = self._timers.after_ms(max(0, ends_ms - self._clock.monotonic_ms()), self._end_locks)
+        if self.failure is not None or ends_ms is None:
+            return
+        if self._timer is not None:
+            if self._timer_due_ms <= ends_ms:
+                return
+            self._timer.cancel()
+        self._timer = self._timers.after_ms(max(0, ends_ms - self._clock.monotonic_ms()), self._end_locks)
+        self._timer_due_ms = ends_ms
 
     def _end_locks(self) -> None:
         """Take records back from members that did not acknowledge them in time. Members need not wait until that is
