@@ -17,6 +17,7 @@ from replication_actor import ReplicationActor
 from script import parse, run_script
 from sessions_actor import SessionsActor
 from share_groups_actor import ShareGroupsActor
+from share_states_actor import ShareStatesActor
 from transactional_offsets_actor import TransactionalOffsetsActor
 from transactions_actor import TransactionsActor
 
@@ -33,6 +34,7 @@ ACTORS: dict[
         | QuorumActor
         | MqttActor
         | TransactionsActor
+        | ShareStatesActor
     ],
 ] = {
     "fetch_sessions": SessionsActor,
@@ -47,6 +49,7 @@ ACTORS: dict[
     "quorum": QuorumActor,
     "mqtt": MqttActor,
     "transactions": TransactionsActor,
+    "share_states": ShareStatesActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
 WITH_REGEXES = {"consumer_groups/regex_subscriptions", "consumer_groups/takeover", "group_migration/static"}

@@ -67,6 +67,7 @@ from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
+from moldau.runtime.share.dead_letters import DeadLetters
 from moldau.runtime.share.fetches import ShareFetches
 from moldau.runtime.share.partitions import SharePartitions
 from moldau.runtime.views.ports import ViewsInThread, missing_for_views
@@ -150,7 +151,7 @@ class BrokerSide:
         self.transactions = transaction_coordinator(
             settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
         )
-        self.shares = self._share_partitions()
+        self.shares = self._share_partitions(channel)
         self.share_fetches = ShareFetches(self.shares, world.timers, world.run_in_thread)
         self.verifications = Verifications()
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
@@ -171,13 +172,24 @@ class BrokerSide:
         new_logs = NewLogs(self._settings.node_id, store, world.run_in_thread, world.clock, world.rng, self._faults)
         return ChunkedLayout(self._on_image, self._finish_some, new_logs, self._own_work)
 
-    def _share_partitions(self) -> SharePartitions:
+    def _share_partitions(self, channel: ControllerChannel) -> SharePartitions:
         world = self._world
+        dead_letters = DeadLetters(
+            self._current,
+            self._broker_client("dead letters"),
+            channel,
+            lambda: broker_layers(self._current.image, self._settings.node_id, self._static),
+            lambda overrides: self._topic_configs(self._current.image, overrides),
+            world.clock,
+            self._own_work,
+            world.run_in_thread,
+        )
         return SharePartitions(
             self.partitions,
             self._current,
             self.share_states,
             self.groups.configs.share_limits_of,
+            dead_letters,
             ShareSessions(self._number(GROUP_SHARE_MAX_SHARE_SESSIONS)),
             world.clock,
             self._own_work,

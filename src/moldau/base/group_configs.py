@@ -164,7 +164,27 @@ SHARE_RENEW_ACKNOWLEDGE_ENABLE: Final = ConfigDef(
     documentation="Whether members of a share group may renew the locks of records that they have acquired.",
     update_mode=CLUSTER_WIDE,
 )
-_UNBOUNDED: Final = (SHARE_AUTO_OFFSET_RESET, SHARE_ISOLATION_LEVEL, SHARE_RENEW_ACKNOWLEDGE_ENABLE)
+DEAD_LETTER_TOPIC: Final = ConfigDef(
+    "errors.deadletterqueue.topic.name",
+    STRING,
+    "",
+    documentation="The topic for records that a share group has given up (dead letters); empty for none.",
+    update_mode=CLUSTER_WIDE,
+)
+DEAD_LETTER_COPY_RECORD_ENABLE: Final = ConfigDef(
+    "errors.deadletterqueue.copy.record.enable",
+    BOOLEAN,
+    False,
+    documentation="Whether a dead letter has the key and the value of its record, or only says where that is.",
+    update_mode=CLUSTER_WIDE,
+)
+_UNBOUNDED: Final = (
+    DEAD_LETTER_COPY_RECORD_ENABLE,
+    DEAD_LETTER_TOPIC,
+    SHARE_AUTO_OFFSET_RESET,
+    SHARE_ISOLATION_LEVEL,
+    SHARE_RENEW_ACKNOWLEDGE_ENABLE,
+)
 GROUP_CONFIGS: Final[Mapping[str, ConfigDef]] = {
     row.name: row for row in (*(each.definition for each in _BOUNDED), *_UNBOUNDED)
 }

@@ -25,6 +25,9 @@ _SAID: Final = Family(
 _TIMED_OUT: Final = Family(
     "moldau_share_lock_timeouts_total", COUNTER, "Records that members of share groups did not acknowledge in time."
 )
+_DEAD_LETTERS: Final = Family(
+    "moldau_share_dead_letters_total", COUNTER, "Records that share groups with a topic for dead letters gave up."
+)
 _TYPES: Final = {GAP: "gap", ACCEPT: "accept", RELEASE: "release", REJECT: "reject", RENEW: "renew"}
 
 
@@ -39,6 +42,7 @@ class Shared(NamedTuple):
 def collect(sessions: int, places: int, traffic: ShareTraffic, shared: Iterable[Shared]) -> Iterator[str]:
     yield single(_SESSIONS, sessions) + single(_PARTITIONS, places)
     yield single(_ACQUIRED, traffic.acquired) + single(_TIMED_OUT, traffic.timed_out)
+    yield single(_DEAD_LETTERS, traffic.dead_letters)
     yield from pieces(_SAID, [(labels(ackType=name), traffic.acknowledged[kind]) for kind, name in _TYPES.items()])
     counts: Counter[tuple[str, str, RecordState]] = Counter()
     for number, each in enumerate(shared, 1):

@@ -1,4 +1,4 @@
-"""The groups of a cluster: those that exist, and why one with members is not changed."""
+"""The groups of a cluster: those that exist, of whatever type, and why one with members is not changed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.client.admin.group_values import DescribedGroup, Member
+from moldau.client.admin.group_values import Described, DescribedGroup, Member
 from moldau.client.admin.groups import Groups
+from moldau.client.admin.share_groups import ShareGroups
 from moldau.client.cluster import Cluster
 from moldau.operations.failures import OperationFailed, describe_existing
 from moldau.operations.next_steps import NextStep
@@ -17,12 +18,26 @@ MEMBERS_NAMED_MAX: Final = 5
 
 class GroupConnection(NamedTuple):
     groups: Groups
+    share: ShareGroups
     cluster: Cluster
+
+    def described(self, group_ids: Iterable[str]) -> Described:
+        """Return each group or its error. A group that is none of consumers may be a share group."""
+        described = self.groups.described(group_ids)
+        unknown = [group_id for group_id, description in described.items() if is_unknown(description)]
+        if unknown:
+            found = self.share.described(unknown)
+            described |= {group_id: group for group_id, group in found.items() if isinstance(group, DescribedGroup)}
+        return described
+
+
+def connect_groups(cluster: Cluster, timeout_ms: int) -> GroupConnection:
+    return GroupConnection(Groups(cluster, timeout_ms), ShareGroups(cluster, timeout_ms), cluster)
 
 
 def existing_groups(connection: GroupConnection, names: Iterable[str]) -> list[DescribedGroup]:
     """Return the groups with these names, in their order; fail with the names that do not exist."""
-    return describe_existing(names, connection.groups.described, is_unknown, kind="group", step=NextStep.SEE_GROUPS)
+    return describe_existing(names, connection.described, is_unknown, kind="group", step=NextStep.SEE_GROUPS)
 
 
 def is_unknown(description: DescribedGroup | KafkaError) -> bool:

@@ -1,5 +1,7 @@
 """How far a group is behind: in records, and in seconds.
 
+For a share group its coordinator counts the records, because some after the first one may be acknowledged already.
+
 Seconds are the age of the first record that the group has not consumed: how long it has been waiting. No broker
 returns that, so the record is fetched to read its timestamp. The lag in seconds is 0 if no record waits in a partition,
 and unknown if the group has not committed an offset there, or if the record has no timestamp or cannot be read.
@@ -12,7 +14,7 @@ from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition
-from moldau.client.admin.group_values import CommittedOffsets
+from moldau.client.admin.group_values import CommittedOffsets, ShareOffset, ShareOffsets
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.client.decoding import BatchTooLarge, DecodingBudget
 from moldau.client.fetching.requests import Fetch, FetchedPartition, FetchLimits
@@ -40,6 +42,16 @@ class PartitionLag(NamedTuple):
         if self.committed is None or self.log_end is None:
             return None
         return max(0, self.log_end - self.committed)
+
+
+class ShareLag(NamedTuple):
+    """The lag of a share group in one partition. What is unknown is None, as is `start` until the group reads there."""
+
+    partition: TopicPartition
+    start: int | None
+    log_end: int | None
+    records: int | None
+    seconds: float | None
 
 
 def without_lags(committed: CommittedOffsets) -> list[PartitionLag]:
@@ -92,6 +104,33 @@ def partition_lags(
         if partition in behind:
             seconds = None if partition not in timestamps else max(0, now_ms - timestamps[partition]) / 1000
         lags.append(PartitionLag(partition, offset, ends[partition], seconds))
+    return lags
+
+
+def share_lags(
+    cluster: Cluster, partitions: Iterable[TopicPartition], offsets: ShareOffsets, now_ms: int
+) -> list[ShareLag]:
+    """Return the lag of a share group in each of these partitions, sorted. Where the coordinator does not know the
+    offset, all is unknown but the end."""
+    ordered = sorted(set(partitions) | set(offsets))
+    known = {partition: each for partition, each in offsets.items() if isinstance(each, ShareOffset)}
+    ends = log_ends(cluster, ordered)
+    behind = {
+        partition: each.start_offset
+        for partition, each in known.items()
+        if each.lag != 0 and (end := ends[partition]) is not None and each.start_offset < end
+    }
+    timestamps = first_timestamps(cluster, behind)
+    lags = []
+    for partition in ordered:
+        offset = known.get(partition)
+        if offset is None:
+            lags.append(ShareLag(partition, None, ends[partition], None, None))
+            continue
+        seconds = None if ends[partition] is None else 0.0
+        if partition in behind:
+            seconds = None if partition not in timestamps else max(0, now_ms - timestamps[partition]) / 1000
+        lags.append(ShareLag(partition, offset.start_offset, ends[partition], offset.lag, seconds))
     return lags
 
 

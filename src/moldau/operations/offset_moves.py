@@ -1,4 +1,7 @@
-"""The plan of a reset: which offsets a group without members would move to."""
+"""The plan of a reset: which offsets a group without members would move to.
+
+For a share group they are start offsets: before them nothing is delivered again, from them on all is.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client.admin.group_values import CommittedOffsets, holds_micro_batch_ids
+from moldau.client.admin.group_values import SHARE, Committed, CommittedOffsets, DescribedGroup, holds_micro_batch_ids
 from moldau.client.cluster import EARLIEST, Cluster
 from moldau.operations import offsets
 from moldau.operations.failures import NotFound, OperationFailed, kafka_failure
@@ -26,29 +29,54 @@ class Move(NamedTuple):
     log_end_offset: int
 
 
-def check_group(connection: GroupConnection, group_id: str, new: bool) -> None:
-    """Fail if the group has members, or if it does not exist although `new` is false."""
-    description = connection.groups.described([group_id])[group_id]
-    if is_unknown(description):
-        if not new:
-            raise NotFound(f"group {group_id} does not exist", NextStep.MAKE_GROUP)
-    elif isinstance(description, KafkaError):
+class ResetGroup(NamedTuple):
+    """A group that can be reset, and its offsets now: what it has committed, or the start offsets of a share group."""
+
+    group_id: str
+    is_share_group: bool
+    offsets: CommittedOffsets
+
+
+def group_to_reset(connection: GroupConnection, group_id: str, new: bool) -> ResetGroup:
+    """Fail if the group has members, if it does not exist although `new` is false, or if its offsets are no offsets. A
+    group that does not exist yet is one of consumers."""
+    description = connection.described([group_id])[group_id]
+    if isinstance(description, KafkaError) and not is_unknown(description):
         raise kafka_failure(description, f"group {group_id}") from description
-    else:
+    if not is_unknown(description):
+        assert isinstance(description, DescribedGroup)
         require_no_members(description)
+        if description.type == SHARE:
+            return ResetGroup(group_id, True, start_offsets(connection, group_id))
+    elif not new:
+        raise NotFound(f"group {group_id} does not exist", NextStep.MAKE_GROUP)
+    committed = connection.groups.committed([group_id])[group_id]
+    _refuse_micro_batch_ids(group_id, committed)
+    return ResetGroup(group_id, False, committed)
+
+
+def start_offsets(connection: GroupConnection, group_id: str) -> CommittedOffsets:
+    """Return the start offsets of a share group, where it has them; fail if its coordinator does not know one."""
+    offsets: dict[TopicPartition, Committed] = {}
+    for partition, offset in connection.share.offsets(group_id).items():
+        if isinstance(offset, KafkaError):
+            raise kafka_failure(offset, f"group {group_id}: {partition}") from offset
+        if offset is not None:
+            offsets[partition] = Committed(offset.start_offset, offset.leader_epoch)
+    return offsets
 
 
 def select_partitions(
-    cluster: Cluster, selections: Sequence[tuple[str, list[int]]], committed: CommittedOffsets, group_id: str
+    cluster: Cluster, selections: Sequence[tuple[str, list[int]]], group: ResetGroup
 ) -> list[TopicPartition]:
     """Return the selected partitions. Without a selection, return all partitions in which the group has an offset.
 
     A selection is a topic and partition indexes; no indexes select all partitions of the topic.
     """
     if not selections:
-        if not committed:
-            raise OperationFailed(f"group {group_id} has no offsets yet", NextStep.NAME_TOPICS)
-        return sorted(committed)
+        if not group.offsets:
+            raise OperationFailed(f"group {group.group_id} has no offsets yet", NextStep.NAME_TOPICS)
+        return sorted(group.offsets)
     partitions: set[TopicPartition] = set()
     for topic, indexes in selections:
         indexes_of_topic = partition_indexes(cluster, topic)
@@ -87,17 +115,15 @@ def moves_to_target(
     return moves
 
 
-def moves_to_offsets(
-    cluster: Cluster, group_id: str, wanted: Mapping[TopicPartition, int], committed: CommittedOffsets
-) -> list[Move]:
+def moves_to_offsets(cluster: Cluster, group: ResetGroup, wanted: Mapping[TopicPartition, int]) -> list[Move]:
     """Return the moves to these offsets. One outside the log becomes its start or end."""
     # select_partitions fails if one of the partitions does not exist.
     selections = [(partition.topic, [partition.partition]) for partition in wanted]
-    bounds = bounds_of(cluster, select_partitions(cluster, selections, committed, group_id))
+    bounds = bounds_of(cluster, select_partitions(cluster, selections, group))
     return [
         Move(
             partition,
-            committed_offset(committed, partition),
+            committed_offset(group.offsets, partition),
             min(max(offset, bounds[partition].start), bounds[partition].end),
             bounds[partition].end,
         )
@@ -105,11 +131,19 @@ def moves_to_offsets(
     ]
 
 
-def commit_moves(connection: GroupConnection, group_id: str, moves: Sequence[Move]) -> None:
+def commit_moves(connection: GroupConnection, group: ResetGroup, moves: Sequence[Move]) -> None:
+    subject = f"group {group.group_id}"
+    offsets = {move.partition: move.new_offset for move in moves}
     try:
-        connection.groups.commit(group_id, {move.partition: move.new_offset for move in moves})
+        if not group.is_share_group:
+            connection.groups.commit(group.group_id, offsets)
+            return
+        errors = connection.share.alter_offsets(group.group_id, offsets)
     except KafkaError as error:
-        raise kafka_failure(error, f"group {group_id}") from error
+        raise kafka_failure(error, subject) from error
+    for partition, partition_error in sorted(errors.items()):
+        if partition_error is not None:
+            raise kafka_failure(partition_error, f"{subject}: {partition}") from partition_error
 
 
 def committed_offset(committed: CommittedOffsets, partition: TopicPartition) -> int | None:
@@ -131,7 +165,7 @@ def bounds_of(
     return bounds
 
 
-def refuse_micro_batch_ids(group_id: str, committed: CommittedOffsets) -> None:
+def _refuse_micro_batch_ids(group_id: str, committed: CommittedOffsets) -> None:
     if holds_micro_batch_ids(committed):
         raise OperationFailed(
             f"group {group_id} cannot be reset: it {STORES_MICRO_BATCH_IDS},"

@@ -14,6 +14,7 @@ from typing import Final
 from moldau.base.clock import Clock, Timer, Timers
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise, resolved
+from moldau.share.dead_letters import DeadLetter
 from moldau.share.limits import ShareLimits
 from moldau.share.ports import ShareKey, ShareStates
 from moldau.share.runs import Change, RecordState
@@ -48,6 +49,7 @@ class SharePartition:
         clock: Clock,
         timers: Timers,
         traffic: ShareTraffic,
+        write_dead_letters: Callable[[Sequence[DeadLetter]], Promise[None]],
         on_free: Callable[[], None],
         on_end: Callable[[], None],
     ) -> None:
@@ -62,6 +64,7 @@ class SharePartition:
         self._clock = clock
         self._timers = timers
         self._traffic = traffic
+        self._write_dead_letters = write_dead_letters
         self._on_free = on_free
         self._on_end = on_end
         self._timer: Timer | None = None
@@ -98,6 +101,7 @@ class SharePartition:
             return
         self._state_epoch = state.state_epoch
         self._window = window
+        self._bury()
         self._on_free()
 
     def end(self, failure: KafkaError) -> None:
@@ -159,6 +163,7 @@ class SharePartition:
         self._set_timer()
         self._end_if_lost(code)
         if self.failure is None:
+            self._bury()
             self._on_free()
         return _error_of(code) if code else None
 
@@ -193,6 +198,22 @@ class SharePartition:
         self._set_timer()
         if written:
             self._traffic.timed_out += sum(each.last_offset - each.first_offset + 1 for each in written)
+            self._states.write(self.key, self._data(written)).then(self._end_if_lost)
+            self._bury()
+            self._on_free()
+
+    # --- dead letters -------------------------------------------------------------------------------------------
+
+    def _bury(self) -> None:
+        """Write the dead letters of records that were given up. These are done when that has been tried."""
+        change, letters, written = self.window.bury()
+        if letters:
+            self._traffic.dead_letters += sum(each.last_offset - each.first_offset + 1 for each in letters)
+            self._write_dead_letters(letters).then(lambda _: self._on_buried(change, written))
+
+    def _on_buried(self, change: Change, written: Sequence[Written]) -> None:
+        self.window.complete(change, is_written=True, now_ms=self._clock.monotonic_ms())
+        if self.failure is None:
             self._states.write(self.key, self._data(written)).then(self._end_if_lost)
             self._on_free()
 

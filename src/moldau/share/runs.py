@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Final
 
 
 class RecordState(IntEnum):
@@ -18,7 +19,12 @@ class RecordState(IntEnum):
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Given up; its dead letter is not written yet."""
     ARCHIVED = 4
+
+
+_DONE: Final = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
 class Change:
@@ -27,8 +33,8 @@ class Change:
     __slots__ = ("ranges",)
 
     def __init__(self) -> None:
-        self.ranges: list[tuple[int, int, RecordState]] = []
-        """First and last offset, and the state they get."""
+        self.ranges: list[tuple[int, int]] = []
+        """First and last offsets."""
 
 
 @dataclass(slots=True)
@@ -43,6 +49,10 @@ class Run:
     """When they become available again, by the monotonic clock."""
     change: Change | None = None
     """What is being written about them."""
+    becomes: RecordState | None = None
+    """The state that the change gives them."""
+    is_rejected: bool = False
+    """Whether a member has rejected them: then they are not given up for being delivered too often."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -54,7 +64,12 @@ class Run:
     @property
     def is_done(self) -> bool:
         """Whether the records are never delivered again."""
-        return self.state > RecordState.ACQUIRED and self.change is None
+        return self.state in _DONE and self.change is None
+
+    @property
+    def will_be_done(self) -> bool:
+        """Whether they are done, or are when the change is written."""
+        return (self.becomes or self.state) in _DONE
 
     def equals(self, other: Run) -> bool:
         """Whether it differs only in its offsets."""
@@ -64,16 +79,22 @@ class Run:
             and self.member_id == other.member_id
             and self.lock_ends_ms == other.lock_ends_ms
             and self.change is other.change
+            and self.becomes is other.becomes
+            and self.is_rejected is other.is_rejected
         )
 
 
 class Batch:
     """Offsets that were acquired together for the first time. Its runs follow each other without a gap."""
 
-    __slots__ = ("runs",)
+    __slots__ = ("runs", "size", "was_acquired")
 
-    def __init__(self, *runs: Run) -> None:
-        self.runs = list(runs)
+    def __init__(self, run: Run, *, was_acquired: bool = True) -> None:
+        self.runs = [run]
+        self.size = len(run)
+        """How many records it had when it was acquired. It forgets those at its beginning that are done."""
+        self.was_acquired = was_acquired
+        """If not, nothing is known of its only run: either it is available, like new records, or not in the log."""
 
     @property
     def first(self) -> int:
@@ -113,6 +134,11 @@ class Batch:
         """Forget the offsets below, which are not all."""
         self._divide(offset)
         del self.runs[: self._place(offset)]
+
+    def drop_from(self, offset: int) -> None:
+        """Forget this offset, which is not the first, and all after it."""
+        self._divide(offset)
+        del self.runs[self._place(offset) :]
 
     def _divide(self, offset: int) -> None:
         """Let a run begin at the offset."""

@@ -9,7 +9,7 @@ from moldau.share.window import Acknowledged
 
 
 class ShareTraffic:
-    __slots__ = ("acknowledged", "acquired", "timed_out")
+    __slots__ = ("acknowledged", "acquired", "dead_letters", "timed_out")
 
     def __init__(self) -> None:
         self.acquired = 0
@@ -18,6 +18,8 @@ class ShareTraffic:
         """Records by type of acknowledgement, when it was written."""
         self.timed_out = 0
         """Records that were not acknowledged in time."""
+        self.dead_letters = 0
+        """Records that were given up, in groups with a topic for dead letters."""
 
     def count_acknowledged(self, said: Iterable[Acknowledged]) -> None:
         for each in said:

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
+from moldau.share.dead_letters import DELIVERED_TOO_OFTEN, REJECTED, DeadLetter
 from moldau.share.limits import ShareLimits
 from moldau.share.runs import Batch, Change, RecordState, Run
 
@@ -33,9 +34,9 @@ _STATE_AFTER: Final = {
     GAP: RecordState.ARCHIVED,
     ACCEPT: RecordState.ACKNOWLEDGED,
     RELEASE: RecordState.AVAILABLE,
-    REJECT: RecordState.ARCHIVED,
+    REJECT: RecordState.ARCHIVING,
 }
-_LOCKS_KEPT_MIN: Final = 1_000
+_LOCKS_MAX: Final = 1_000
 _LEAST_SLOWED_DELIVERIES: Final = 2
 
 
@@ -93,7 +94,10 @@ class Window:
         self._batches: list[Batch] = []
         self._locks: list[tuple[int, int, int]] = []
         """When a lock ends, and the first and last offset: a heap. An entry may be out of date."""
+        self._locks_max = _LOCKS_MAX
+        """With more entries, those that are out of date are removed."""
         self._may_have_available = False
+        self._may_have_dead_letters = False
 
     def restore(self, written: Iterable[Written]) -> None:
         """Fill an empty window with what was written, ordered by offset. Records in between were acquired, and nobody
@@ -101,10 +105,11 @@ class Window:
         for first, last, state, delivery_count in written:
             if not self.end_offset <= first <= last:
                 raise ValueError(f"the state of {first} to {last} is not after {self.end_offset}")
-            if first > self.end_offset:
-                self._append(Run(self.end_offset, first - 1, RecordState.AVAILABLE, 0))
-            self._append(Run(first, last, RecordState(state), delivery_count))
-        self._may_have_available = True
+            if state is RecordState.ACQUIRED:
+                raise ValueError(f"the state of {first} to {last} is ACQUIRED")
+            self._append_unknown(first - 1, RecordState.AVAILABLE)
+            self._append(Batch(Run(first, last, state, delivery_count)))
+        self._may_have_available = self._may_have_dead_letters = True
         self._move_start()
 
     # --- what is there ------------------------------------------------------------------------------------------
@@ -128,13 +133,7 @@ class Window:
     @property
     def done_count(self) -> int:
         """How many records from the start offset on are done, or will be when what is being written is."""
-        done = sum(len(run) for run in self._runs() if run.is_done)
-        return done + sum(
-            last - max(first, self.start_offset) + 1
-            for change in {id(run.change): run.change for run in self._runs() if run.change is not None}.values()
-            for first, last, state in change.ranges
-            if state is not RecordState.AVAILABLE and last >= self.start_offset
-        )
+        return sum(len(run) for run in self._runs() if run.will_be_done)
 
     def counts(self) -> Counter[RecordState]:
         """Return how many records of the window are in each state."""
@@ -168,10 +167,14 @@ class Window:
             return []
         base = batches[0].base_offset
         self._archive_missing(fetch_offset, base)
-        acquired, room = self._acquire_again(wanted, room, base, last, now_ms)
-        taken = sum(each.last_offset - each.first_offset + 1 for each in acquired)
-        if taken < room and self.end_offset <= last:
-            acquired += self._acquire_new(wanted._replace(max_records=room - taken), batches, base, last, now_ms)
+        acquired, room = self._acquire_again(wanted, room, batches, last, now_ms)
+        room -= _count(acquired)
+        if room > 0 and self.end_offset <= last:
+            self._append_unknown(base - 1, RecordState.ARCHIVED)
+            pieces = _pieces(wanted, room, batches, self.end_offset, last)
+            for each in pieces:
+                self._append(each)
+            acquired += self._acquire_pieces(wanted, room, pieces, now_ms)
         aborted = [each for each in batches if each.is_aborted]
         return self._without_aborted(acquired, aborted) if aborted else acquired
 
@@ -189,32 +192,35 @@ class Window:
             for run in batch.cut_out(max(fetch_offset, batch.first), min(base - 1, batch.last)):
                 if run.is_available:
                     run.state = RecordState.ARCHIVED
-            batch.join_runs()
+            if batch.was_acquired:
+                batch.join_runs()
+            else:
+                self._split(batch)
         self._move_start()
 
     def _acquire_again(
-        self, wanted: Wanted, room: int, first: int, last: int, now_ms: int
+        self, wanted: Wanted, room: int, batches: Sequence[RecordBatch], last: int, now_ms: int
     ) -> tuple[list[Acquired], int]:
-        """Acquire records that are available again. Return also how many records may be acquired in all: no others
-        beside those that are delivered slowly."""
+        """Acquire records of the window. Return also how many records may be acquired in all: no others beside those
+        that are delivered slowly."""
+        first = batches[0].base_offset
         acquired: list[Acquired] = []
         taken = 0
         for batch in list(self._overlapping(first, last)):
             if taken >= room:
                 break
-            slowly = self._is_slowed(batch, first, last)
-            if slowly and taken:
+            is_slowed = self._is_slowed(batch, first, last)
+            if is_slowed and taken:
                 return acquired, taken
-            is_whole = len(batch.runs) == 1 and first <= batch.first and batch.last <= last and not slowly
-            if is_whole and not (wanted.is_exact and len(batch) > room - taken):
-                pieces = [batch.runs[0]] if batch.runs[0].is_available else []
-            else:
+            if batch.was_acquired:
                 pieces = self._available_part(wanted, room - taken, batch, first, last)
-            found = [self._give(run, wanted.member_id, now_ms) for run in pieces]
-            batch.join_runs()
-            acquired += _joined(found)
-            taken += sum(map(len, pieces))
-            if slowly and pieces:
+                found = [self._give(run, wanted.member_id, now_ms) for run in pieces]
+                batch.join_runs()
+            else:
+                found = self._acquire_unknown(wanted, room - taken, batch, batches, last, now_ms)
+            acquired += _joined(found) if batch.was_acquired else found
+            taken += _count(found)
+            if is_slowed:
                 return acquired, taken
         return acquired, room
 
@@ -240,10 +246,12 @@ class Window:
                 break
             if run.delivery_count >= slowed_from and not is_slowed:
                 is_slowed = True
-                slow_limit = max(1, len(batch) >> (run.delivery_count - slowed_from + 1))
-                left = min(left, slow_limit - sum(map(len, pieces)))
+                slow_limit = max(1, batch.size >> (run.delivery_count - slowed_from + 1))
+                taken = sum(map(len, pieces))
+                # Like Apache Kafka: records before the slow ones use up the limit, but do not exceed it.
+                left = min(left, slow_limit - taken) if taken < slow_limit else left
             begin, end = max(run.first, first), min(run.last, last)
-            count = 1 if is_last_try else max(1, min(end - begin + 1, left))
+            count = 1 if is_last_try else min(end - begin + 1, left)
             pieces += batch.cut_out(begin, begin + count - 1)
             left -= count
             if is_last_try or left <= 0:
@@ -259,38 +267,38 @@ class Window:
 
     def _lock(self, run: Run, now_ms: int) -> None:
         run.lock_ends_ms = now_ms + self.limits.record_lock_duration_ms
-        if len(self._locks) > _LOCKS_KEPT_MIN + 2 * self.limits.partition_max_record_locks:
-            held = [each for each in self._runs() if each.state is RecordState.ACQUIRED and each is not run]
-            self._locks = sorted((each.lock_ends_ms, each.first, each.last) for each in held)
         heappush(self._locks, (run.lock_ends_ms, run.first, run.last))
+        if len(self._locks) > self._locks_max:
+            held = [each for each in self._runs() if each.state is RecordState.ACQUIRED]
+            self._locks = sorted((each.lock_ends_ms, each.first, each.last) for each in held)
+            self._locks_max = max(_LOCKS_MAX, 2 * len(held))
 
-    def _acquire_new(
-        self, wanted: Wanted, batches: Sequence[RecordBatch], base: int, last: int, now_ms: int
+    def _acquire_unknown(
+        self, wanted: Wanted, room: int, batch: Batch, batches: Sequence[RecordBatch], last: int, now_ms: int
     ) -> list[Acquired]:
-        """Acquire records that were never delivered."""
-        first = max(base, self.end_offset)
-        if wanted.max_records < last - first + 1:
-            limit = first + wanted.max_records - 1
-            last = next((each.last_offset for each in batches if each.base_offset <= limit <= each.last_offset), limit)
-        if first > self.end_offset:
-            self._skip_to(first)
-        ends = [last] if wanted.is_exact else _ends_of_pieces(batches, first, last, wanted.batch_size)
-        acquired = []
-        for end in ends:
-            run = self._append(Run(self.end_offset, end, RecordState.AVAILABLE, 0))
-            batch = self._batches[-1]
-            if wanted.is_exact and len(run) > wanted.max_records:
-                run = batch.cut_out(run.first, run.first + wanted.max_records - 1)[0]
-                self._may_have_available = True
-            acquired.append(self._give(run, wanted.member_id, now_ms))
-        return acquired
+        """Acquire records of which nothing is known, like new ones, if they are in the log."""
+        if not batch.runs[0].is_available:
+            return []
+        first = max(batch.first, batches[0].base_offset)
+        pieces = _pieces(wanted, room, batches, first, min(batch.last, last))
+        for each in pieces:
+            batch.cut_out(each.first, each.last)
+        rest = [Batch(run, was_acquired=False) for run in batch.runs]
+        place = self._batches.index(batch)
+        self._batches[place : place + 1] = [
+            *(each for each in rest if each.last < first),
+            *pieces,
+            *(each for each in rest if each.first > pieces[-1].last),
+        ]
+        return self._acquire_pieces(wanted, room, pieces, now_ms)
 
-    def _skip_to(self, offset: int) -> None:
-        """Go on after offsets that are not in the log."""
-        if self._batches:
-            self._append(Run(self.end_offset, offset - 1, RecordState.ARCHIVED, 0))
-        else:
-            self.start_offset = self.end_offset = offset
+    def _acquire_pieces(self, wanted: Wanted, room: int, pieces: Sequence[Batch], now_ms: int) -> list[Acquired]:
+        """Acquire batches of new records. What exceeds a record limit is available."""
+        if wanted.is_exact and len(pieces[0]) > room:
+            self._may_have_available = True
+            first = pieces[0].first
+            return [self._give(pieces[0].cut_out(first, first + room - 1)[0], wanted.member_id, now_ms)]
+        return [self._give(each.runs[0], wanted.member_id, now_ms) for each in pieces]
 
     def _without_aborted(self, acquired: Sequence[Acquired], aborted: Sequence[RecordBatch]) -> list[Acquired]:
         """Archive records of aborted transactions among those just acquired; return the others."""
@@ -298,9 +306,10 @@ class Window:
             for batch in list(self._overlapping(refused.base_offset, refused.last_offset)):
                 first, last = max(batch.first, refused.base_offset), min(batch.last, refused.last_offset)
                 for run in batch.cut_out(first, last):
-                    if run.state is RecordState.ACQUIRED:
-                        run.state, run.member_id, run.change = RecordState.ARCHIVED, "", None
+                    if run.state is RecordState.ACQUIRED and run.change is None:
+                        self._set_free(run, RecordState.ARCHIVED)
                 batch.join_runs()
+        self._move_start()
         return [part for each in acquired for part in _parts_outside(each, aborted)]
 
     # --- acknowledging ------------------------------------------------------------------------------------------
@@ -316,7 +325,9 @@ class Window:
                 if each.last_offset >= self.start_offset:
                     self._acknowledge(member_id, each, change, written, now_ms)
         except KafkaError:
-            self.complete(change, is_written=False, now_ms=now_ms)
+            # Locks that have ended stay: `end_locks` returns what is to be written of them.
+            for _ in self._end(change):
+                pass
             raise
         return change, written
 
@@ -324,43 +335,52 @@ class Window:
         self, member_id: str, said: Acknowledged, change: Change, written: list[Written], now_ms: int
     ) -> None:
         first, last = max(said.first_offset, self.start_offset), said.last_offset
-        self._check_range(said, first)
-        for batch in list(self._overlapping(first, last)):
-            is_whole = len(batch.runs) == 1
-            for run in batch.cut_out(max(first, batch.first), min(last, batch.last)):
-                _check_owner(run, member_id, is_whole=is_whole)
-                for part_first, part_last, kind in _by_type(said, run.first, run.last):
-                    part = batch.cut_out(part_first, part_last)[0]
+        self._check_range(first, last)
+        for batch in self._overlapping(first, last):
+            if not batch.was_acquired and batch.runs[0].is_done:
+                continue
+            for run in batch.overlapping(first, last):
+                _check_owner(run, member_id, is_whole=len(batch.runs) == 1)
+            parts = list(_by_type(said, max(first, batch.first), min(last, batch.last)))
+            if not self.limits.allows_renewal and any(kind == RENEW for _, _, kind in parts):
+                raise _wrong_state("Renewing acquisition locks is not enabled for the group.")
+            for part_first, part_last, kind in parts:
+                for run in batch.cut_out(part_first, part_last):
                     if kind == RENEW:
-                        self._renew(part, now_ms)
+                        self._lock(run, now_ms)
                     else:
-                        written.append(self._begin_change(part, _STATE_AFTER[kind], change))
+                        run.is_rejected = kind == REJECT
+                        written.append(self._begin_change(run, _STATE_AFTER[kind], change))
+            batch.join_runs()
 
-    def _check_range(self, said: Acknowledged, first: int) -> None:
-        if not self._batches or first < self._batches[0].first:
+    def _check_range(self, first: int, last: int) -> None:
+        """Raise KafkaError if the offsets are not of the window."""
+        if not self._batches:
             raise _wrong_state("Batch record not found. The request batch offsets are not found in the cache.")
-        for name, offset in ("first", first), ("last", said.last_offset):
-            if offset >= self.end_offset:
+        end = self.end_offset
+        for batch in self._overlapping(last, last):
+            if not batch.was_acquired and batch.runs[0].is_done:
+                end = batch.first
+        for name, offset in ("first", first), ("last", last):
+            if offset >= end:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
                     f"Batch record not found. The {name} offset in request is past acquired records.",
                 )
 
-    def _renew(self, run: Run, now_ms: int) -> None:
-        if not self.limits.allows_renewal:
-            raise _wrong_state("Renewing acquisition locks is not enabled for the group.")
-        self._lock(run, now_ms)
-
     def _begin_change(self, run: Run, state: RecordState, change: Change) -> Written:
         state = self._state_after(run, state)
-        run.change = change
-        change.ranges.append((run.first, run.last, state))
+        run.change, run.becomes = change, state
+        change.ranges.append((run.first, run.last))
         return Written(run.first, run.last, state, run.delivery_count)
 
     def _state_after(self, run: Run, state: RecordState) -> RecordState:
-        """A record that was delivered as often as it may be is not available again."""
-        is_last = state is RecordState.AVAILABLE and run.delivery_count >= self.limits.delivery_count_limit
-        return RecordState.ARCHIVED if is_last else state
+        """A record that was delivered as often as it may be is given up, like one that is rejected."""
+        if state is RecordState.AVAILABLE and run.delivery_count >= self.limits.delivery_count_limit:
+            state = RecordState.ARCHIVING
+        if state is RecordState.ARCHIVING and not self.limits.dead_letter_topic:
+            return RecordState.ARCHIVED
+        return state
 
     def release(self, member_id: str) -> tuple[Change, list[Written]]:
         """Make all records available that a member holds."""
@@ -374,22 +394,44 @@ class Window:
 
     def complete(self, change: Change, *, is_written: bool, now_ms: int) -> None:
         """Apply a change, or take it back: then a lock that has ended meanwhile does so now."""
-        for first, last, state in change.ranges:
-            for batch in self._overlapping(first, last):
-                for run in batch.cut_out(max(first, batch.first), min(last, batch.last)):
-                    if run.change is change:
-                        run.change = None
-                        if is_written:
-                            self._set_free(run, state)
-                        elif run.lock_ends_ms <= now_ms:
-                            self._set_free(run, self._state_after(run, RecordState.AVAILABLE))
-                batch.join_runs()
+        for run, state in self._end(change):
+            if is_written:
+                self._set_free(run, state)
+            elif run.lock_ends_ms <= now_ms:
+                self._set_free(run, self._state_after(run, RecordState.AVAILABLE))
         self._move_start()
+
+    def _end(self, change: Change) -> Iterator[tuple[Run, RecordState]]:
+        """Yield the runs of a change, which they do not have any more, and what it makes of them."""
+        for first, last in change.ranges:
+            for batch in self._overlapping(first, last):
+                for run in batch.overlapping(first, last):
+                    if run.change is change and run.becomes is not None:
+                        state, run.change, run.becomes = run.becomes, None, None
+                        yield run, state
+                batch.join_runs()
 
     def _set_free(self, run: Run, state: RecordState) -> None:
         run.state, run.member_id, run.lock_ends_ms = state, "", 0
         if state is RecordState.AVAILABLE:
             self._may_have_available = True
+        elif state is RecordState.ARCHIVING:
+            self._may_have_dead_letters = True
+
+    def bury(self) -> tuple[Change, list[DeadLetter], list[Written]]:
+        """Return the dead letters to write, and the change for when they are."""
+        change = Change()
+        letters: list[DeadLetter] = []
+        written: list[Written] = []
+        if self._may_have_dead_letters:
+            self._may_have_dead_letters = False
+            for run in self._runs():
+                if run.state is RecordState.ARCHIVING and run.change is None:
+                    too_often = not run.is_rejected and run.delivery_count >= self.limits.delivery_count_limit
+                    reason = DELIVERED_TOO_OFTEN if too_often else REJECTED
+                    letters.append(DeadLetter(run.first, run.last, run.delivery_count, reason))
+                    written.append(self._begin_change(run, RecordState.ARCHIVED, change))
+        return change, letters, written
 
     # --- time and retention -------------------------------------------------------------------------------------
 
@@ -414,11 +456,10 @@ class Window:
 
     def cut_off(self, log_end_offset: int) -> None:
         """Forget records that the log has lost: others will get their offsets."""
-        while self._batches and self._batches[-1].last >= log_end_offset:
-            batch = self._batches.pop()
-            if batch.first < log_end_offset:
-                kept = batch.cut_out(batch.first, log_end_offset - 1)
-                self._batches.append(Batch(*kept))
+        while self._batches and self._batches[-1].first >= log_end_offset:
+            self._batches.pop()
+        if self._batches and self._batches[-1].last >= log_end_offset:
+            self._batches[-1].drop_from(log_end_offset)
         self.end_offset = min(self.end_offset, log_end_offset)
         self.start_offset = min(self.start_offset, log_end_offset)
 
@@ -434,10 +475,23 @@ class Window:
 
     # --- the batches --------------------------------------------------------------------------------------------
 
-    def _append(self, run: Run) -> Run:
-        self._batches.append(Batch(run))
-        self.end_offset = run.last + 1
-        return run
+    def _append(self, batch: Batch) -> None:
+        self._batches.append(batch)
+        self.end_offset = batch.last + 1
+
+    def _append_unknown(self, last: int, state: RecordState) -> None:
+        """Go on after offsets up to `last`, if they are not in the window."""
+        if last < self.end_offset:
+            return
+        if self._batches or state is RecordState.AVAILABLE:
+            self._append(Batch(Run(self.end_offset, last, state, 0), was_acquired=False))
+        else:
+            self.start_offset = self.end_offset = last + 1
+
+    def _split(self, batch: Batch) -> None:
+        """Make a batch of each run of one of which nothing is known."""
+        place = self._batches.index(batch)
+        self._batches[place : place + 1] = [Batch(run, was_acquired=False) for run in batch.runs]
 
     def _overlapping(self, first: int, last: int) -> Iterator[Batch]:
         if first > last:
@@ -470,12 +524,10 @@ class Window:
 
 def _check_owner(run: Run, member_id: str, *, is_whole: bool) -> None:
     """Raise KafkaError if the member may not acknowledge the records."""
-    if run.state is not RecordState.ACQUIRED:
+    if run.state is not RecordState.ACQUIRED or run.change is not None:
         if is_whole:
             raise _wrong_state("The batch cannot be acknowledged. The batch is not in the acquired state.")
         raise _wrong_state("The offset cannot be acknowledged. The offset is not acquired.")
-    if run.change is not None:
-        raise _wrong_state("The record state is invalid. The acknowledgement of delivery could not be completed.")
     if run.member_id != member_id:
         raise _wrong_state(f"Member is not the owner of {'batch record' if is_whole else 'offset'}")
 
@@ -507,17 +559,25 @@ def _joined(found: Sequence[Acquired]) -> list[Acquired]:
     return joined
 
 
-def _ends_of_pieces(batches: Sequence[RecordBatch], first: int, last: int, batch_size: int) -> list[int]:
-    """Divide first..last into pieces of at least `batch_size`, where a batch of the log begins."""
-    ends = []
-    if last - first + 1 > batch_size:
-        for batch in batches:
-            if batch.base_offset > last:
-                break
-            if batch.base_offset - first >= batch_size:
-                ends.append(batch.base_offset - 1)
-                first = batch.base_offset
-    return [*ends, last]
+def _count(acquired: Sequence[Acquired]) -> int:
+    return sum(each.last_offset - each.first_offset + 1 for each in acquired)
+
+
+def _pieces(wanted: Wanted, room: int, batches: Sequence[RecordBatch], first: int, last: int) -> list[Batch]:
+    """Divide new records into batches of at least `batch_size`, where a batch of the log begins. If there are more than
+    `room`, they end with the batch of the log that has the last of these."""
+    if room < last - first + 1:
+        limit = first + room - 1
+        last = min(
+            last, next((each.last_offset for each in batches if each.base_offset <= limit <= each.last_offset), limit)
+        )
+    begins = [first]
+    if not wanted.is_exact and last - first + 1 > wanted.batch_size:
+        for each in batches:
+            if each.base_offset <= last and each.base_offset - begins[-1] >= wanted.batch_size:
+                begins.append(each.base_offset)
+    ends = [*(begin - 1 for begin in begins[1:]), last]
+    return [Batch(Run(begin, end, RecordState.AVAILABLE, 0)) for begin, end in zip(begins, ends, strict=True)]
 
 
 def _parts_outside(acquired: Acquired, refused: Sequence[RecordBatch]) -> Iterator[Acquired]:

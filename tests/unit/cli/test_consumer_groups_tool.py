@@ -14,12 +14,13 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments
 from moldau.cli.kafka import consumer_groups, groups
 from moldau.cli.kafka.group_offsets import lines, reset_plan
-from moldau.cli.kafka.group_offsets.choice import WrongArgument, split_topics
+from moldau.cli.kafka.group_offsets.choice import WrongArgument, parse_states, split_topics
 from moldau.cli.kafka.java.exceptions import exception_text
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.client.admin.group_values import (
     CLASSIC,
     CONSUMER,
+    STATES,
     Committed,
     DescribedGroup,
     ListedGroup,
@@ -309,10 +310,10 @@ def test_validate_regex_needs_google_re2(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_states_and_types_are_read_in_any_case() -> None:
-    assert consumer_groups.parse_states("stable, EMPTY") == ["Stable", "Empty"]
+    assert parse_states("stable, EMPTY", STATES) == ["Stable", "Empty"]
     assert consumer_groups.parse_types("Classic,consumer") == [CLASSIC, CONSUMER]
-    assert consumer_groups.parse_states(None) == consumer_groups.parse_types("") == []
-    for wrong in (lambda: consumer_groups.parse_states("Stable,foo"), lambda: consumer_groups.parse_types("share")):
+    assert parse_states(None, STATES) == consumer_groups.parse_types("") == []
+    for wrong in (lambda: parse_states("Stable,foo", STATES), lambda: consumer_groups.parse_types("share")):
         with pytest.raises(WrongArgument, match=r"^Invalid (state|types) list '.*'\. Valid (states|types) are: "):
             wrong()
 

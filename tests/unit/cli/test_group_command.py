@@ -12,14 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from moldau.base.errors import ErrorCode
+from moldau.base.ids import TopicPartition
 from moldau.cli.group.commands import _list_rows
 from moldau.cli.main import main
 from moldau.cli.records.consume_group import Membership
 from moldau.cli.records.pattern_subscription import FIRST_REFRESH_SECONDS, REFRESH_SECONDS, PatternSubscription
 from moldau.cli.stop_signals import StopSignals
 from moldau.cli.stored_offsets import store_printed
-from moldau.client.admin.group_values import DescribedGroup, ListedGroup, Node
-from moldau.client.admin.groups import NotAnswered
+from moldau.client.admin.group_coordinators import NotAnswered
+from moldau.client.admin.group_values import DescribedGroup, ListedGroup, Node, ShareOffset
 from moldau.client.confluent import KafkaError, KafkaException
 from moldau.client.properties import for_librdkafka
 from moldau.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -42,15 +43,29 @@ def test_other_groups_are_listed_if_a_coordinator_does_not_answer(capsys: pytest
         each_described=lambda _: {"well": well, "silent": silent},
         each_committed=lambda _: {"well": {}, "silent": silent},
     )
-    connection: Any = SimpleNamespace(groups=groups, cluster=None)
+    shared = DescribedGroup("shared", "Share", "share", "Empty", "simple", Node(1, "host", 9092), ())
+    orders = [TopicPartition("orders", index) for index in range(4)]
+    offsets = {
+        orders[0]: ShareOffset(7, 0, 2),
+        orders[1]: ShareOffset(7),
+        orders[2]: None,
+        orders[3]: ShareOffset(1, 0, 3),
+    }
+    share = SimpleNamespace(
+        each_described=lambda _: {"shared": shared, "silent queue": silent},
+        each_offsets=lambda _: {"shared": offsets, "silent queue": silent},
+    )
+    connection: Any = SimpleNamespace(groups=groups, share=share, cluster=None)
     listed = [ListedGroup(name, "Classic", "consumer", "Empty") for name in ("silent", "well")]
+    listed += [ListedGroup(name, "Share", "share", "Empty") for name in ("shared", "silent queue")]
     assert list(_list_rows(connection, listed)) == [
         ("silent", "Empty", "Classic", None, None, None),
         ("well", "Empty", "Classic", 0, 0, None),
+        ("shared", "Empty", "Share", 0, 1, 5),
+        ("silent queue", "Empty", "Share", None, None, None),
     ]
-    assert capsys.readouterr().err == (
-        "moldau: group silent: coordinator not available; its coordinator is not available; try again in a moment\n"
-    )
+    reason = "coordinator not available; its coordinator is not available; try again in a moment"
+    assert capsys.readouterr().err == f"moldau: group silent queue: {reason}\nmoldau: group silent: {reason}\n"
 
 
 class FakePartition:

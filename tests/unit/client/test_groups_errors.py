@@ -9,8 +9,9 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
+from moldau.client.admin.group_coordinators import NotAnswered
 from moldau.client.admin.group_values import DescribedGroup
-from moldau.client.admin.groups import Groups, NotAnswered
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import Cluster
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import describe_groups

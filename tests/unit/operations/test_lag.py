@@ -10,16 +10,18 @@ import pytest
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client.admin.group_values import Committed
+from moldau.client.admin.group_values import Committed, ShareOffset
 from moldau.client.cluster import Cluster, Offsets, Topic
 from moldau.client.decoding import DecodingBudget
 from moldau.client.fetching.batches import whole_batches
 from moldau.operations.lag import (
     PartitionLag,
+    ShareLag,
     first_timestamp,
     first_timestamps,
     log_ends,
     partition_lags,
+    share_lags,
 )
 from moldau.wire.batch import (
     BATCH_HEADER,
@@ -30,7 +32,7 @@ from moldau.wire.batch import (
     read_header,
 )
 from moldau.wire.compression import Compression
-from moldau.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from moldau.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from moldau.wire.records import ControlType, Record, append_varint, build_batch, control_record
 
 NOW_MS = 1_800_000_000_000
@@ -117,6 +119,35 @@ def test_the_age_is_unknown_if_the_leader_dies() -> None:
 
     (lag,) = partition_lags(Dead(), [], {TopicPartition("t", 0): Committed(5)}, NOW_MS)
     assert (lag.records, lag.seconds) == (2, None)
+
+
+def test_the_lag_of_a_share_group_is_what_its_coordinator_says() -> None:
+    """The records from the start offset on may be acknowledged already: then nothing waits."""
+    fetched: list[int] = []
+
+    class FourPartitions(Moving):
+        def refresh(self, names: Iterable[str] | None, create: bool = False) -> None:
+            self._addresses = {1: ("host", 1)}
+            self._topics = {"t": Topic("t", b"", dict.fromkeys(range(4), 1))}
+
+        def channel(self, node_id: int) -> Any:
+            return SimpleNamespace(ask=answer)
+
+    def answer(_: object, request: FetchRequest, *__: object) -> FetchResponse:
+        asked = [each.partition for topic in request.topics for each in topic.partitions]
+        fetched.extend(asked)
+        data = [PartitionData(each, records=memoryview(batch_of(NOW_MS - 3000, base_offset=5))) for each in asked]
+        return FetchResponse(responses=[FetchableTopicResponse(b"", "t", data)])
+
+    behind, done, unread, unknown = (TopicPartition("t", index) for index in range(4))
+    offsets = {behind: ShareOffset(5, 0, 1), done: ShareOffset(5, 0, 0), unknown: KafkaError(ErrorCode.NOT_COORDINATOR)}
+    assert share_lags(FourPartitions(), [unread], offsets, NOW_MS) == [
+        ShareLag(behind, 5, 7, 1, 3.0),
+        ShareLag(done, 5, 7, 0, 0.0),
+        ShareLag(unread, None, 7, None, None),
+        ShareLag(unknown, None, 7, None, None),
+    ]
+    assert fetched == [0]
 
 
 def test_a_dead_leader_is_dialled_once_for_the_ages_of_all_records() -> None:

@@ -1,10 +1,10 @@
-"""Broker keys of the share coordinator."""
+"""Broker keys of the share coordinator and of dead letters."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from moldau.base.config_def import INT, SHORT, ConfigDef, Range
+from moldau.base.config_def import BOOLEAN, CLUSTER_WIDE, INT, SHORT, STRING, ConfigDef, Range
 
 # fmt: off
 # The share coordinator
@@ -30,3 +30,11 @@ SHARE_COORDINATOR_COLD_PARTITION_SNAPSHOT_INTERVAL_MS: Final = ConfigDef(
 SHARE_COORDINATOR_STATE_TOPIC_PRUNE_INTERVAL_MS: Final = ConfigDef(
     "share.coordinator.state.topic.prune.interval.ms", INT, 300_000, Range(1),
     "How often records of __share_group_state that are no longer needed are deleted.", internal=True)
+
+# Dead letters
+ERRORS_DEADLETTERQUEUE_TOPIC_NAME_PREFIX: Final = ConfigDef(
+    "errors.deadletterqueue.topic.name.prefix", STRING, "dlq.", None,
+    "With what the names of topics for dead letters must begin; empty for no such rule.", update_mode=CLUSTER_WIDE)
+ERRORS_DEADLETTERQUEUE_AUTO_CREATE_TOPICS_ENABLE: Final = ConfigDef(
+    "errors.deadletterqueue.auto.create.topics.enable", BOOLEAN, False, None,
+    "Create the topic for the dead letters of a share group when the first is written.", update_mode=CLUSTER_WIDE)

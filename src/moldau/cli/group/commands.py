@@ -1,6 +1,6 @@
 """`moldau group`: list, describe, delete; `reset` is in reset.py.
 
-This module turns the coordinators' responses into tables; `client.groups` sends the requests, `operations.lag` computes
+tables.py turns the coordinators' responses into tables; `client.admin` sends the requests, `operations.lag` computes
 lag.
 """
 
@@ -9,29 +9,39 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.ids import TopicPartition, by_topic
+from moldau.base.ids import TopicPartition
 from moldau.cli.completion import complete_groups
 from moldau.cli.connect import Broker, CommandFailed, broker_options
+from moldau.cli.group import tables
 from moldau.cli.group.connect import group_connection
 from moldau.cli.group.reset import reset
+from moldau.cli.group.tables import GroupTables
 from moldau.cli.next_steps import worded
 from moldau.cli.output import Table, confirm, format_option, show
-from moldau.client.admin.group_values import CommittedOffsets, DescribedGroup, ListedGroup, holds_micro_batch_ids
-from moldau.client.admin.groups import NotAnswered
+from moldau.client.admin.group_coordinators import NotAnswered
+from moldau.client.admin.group_values import (
+    SHARE,
+    DescribedGroup,
+    ListedGroup,
+    ShareOffset,
+    holds_micro_batch_ids,
+)
 from moldau.operations.failures import kafka_failure
-from moldau.operations.groups import GroupConnection, existing_groups, host_of, require_no_members
-from moldau.operations.lag import PartitionLag, log_ends, partition_lags, without_lags
+from moldau.operations.groups import GroupConnection, existing_groups, require_no_members
+from moldau.operations.lag import PartitionLag, log_ends, partition_lags, share_lags, without_lags
 from moldau.operations.micro_batch_ids import MICRO_BATCH_IDS_STATE, STORES_MICRO_BATCH_IDS
+
+T = TypeVar("T")
 
 
 @click.group()
 def group() -> None:
-    """List, describe, reset and delete consumer groups."""
+    """List, describe, reset and delete groups: those of consumers, and share groups."""
 
 
 group.add_command(reset)
@@ -41,7 +51,8 @@ group.add_command(reset)
 @format_option
 @broker_options
 def list_groups(broker: Broker, output_format: str) -> None:
-    """List the groups, with their states, members, topics, and how many records each has still to consume.
+    """List the groups, with their states, members, topics, and how many records each has still to consume. Those of
+    the type Share are share groups.
 
     A group in the state "micro-batch ids" consumes nothing and has no lag: in it a Spark query stores the id of the
     last micro-batch written to each topic.
@@ -61,12 +72,16 @@ def _list_rows(connection: GroupConnection, listed: Sequence[ListedGroup]) -> It
     """Yield the rows. Each kind of request is sent once to each coordinator, for all its groups, not once for each
     group. Of groups whose coordinator is not known, or answers with an error code that it cannot answer yet, only what
     the listing says is known. A coordinator that cannot be reached ends the listing."""
+    share_rows = _share_rows(connection, [entry.group_id for entry in listed if entry.is_share_group])
     consumers = [entry.group_id for entry in listed if entry.is_consumer_group]
     described = connection.groups.each_described(consumers)
     committed = _answered(connection.groups.each_committed(consumers))
     consumed = [offsets for offsets in committed.values() if not holds_micro_batch_ids(offsets)]
     ends = log_ends(connection.cluster, (partition for offsets in consumed for partition in offsets))
     for entry in listed:
+        if entry.group_id in share_rows:
+            yield share_rows[entry.group_id]
+            continue
         description = described.get(entry.group_id)
         if not isinstance(description, DescribedGroup) or entry.group_id not in committed:
             yield entry.group_id, entry.state or None, entry.type or None, None, None, None
@@ -76,20 +91,35 @@ def _list_rows(connection: GroupConnection, listed: Sequence[ListedGroup]) -> It
         if holds_micro_batch_ids(offsets):
             yield entry.group_id, MICRO_BATCH_IDS_STATE, description.type, len(description.members), len(topics), None
             continue
-        lag = _total(
-            PartitionLag(partition, position.offset, ends[partition], None) for partition, position in offsets.items()
+        lag = tables.total(
+            PartitionLag(partition, position.offset, ends[partition], None).records
+            for partition, position in offsets.items()
         )
         yield entry.group_id, description.state, description.type, len(description.members), len(topics), lag
 
 
-def _answered(committed: Mapping[str, CommittedOffsets | KafkaError]) -> dict[str, CommittedOffsets]:
+def _share_rows(connection: GroupConnection, group_ids: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+    """Return the rows of the share groups whose coordinator answers."""
+    described = connection.share.each_described(group_ids)
+    offsets = _answered(connection.share.each_offsets(group_ids))
+    rows: dict[str, tuple[Any, ...]] = {}
+    for group_id, found in offsets.items():
+        description = described[group_id]
+        if isinstance(description, DescribedGroup):
+            topics = {partition.topic for partition in _partitions(description, found)}
+            lag = tables.total(each.lag for each in found.values() if isinstance(each, ShareOffset))
+            rows[group_id] = group_id, description.state, SHARE, len(description.members), len(topics), lag
+    return rows
+
+
+def _answered(offsets: Mapping[str, T | KafkaError]) -> dict[str, T]:
     """Return the offsets of the groups whose coordinator answers, with a note about the others; raise other errors."""
-    silent = {group_id: each for group_id, each in committed.items() if isinstance(each, NotAnswered)}
+    silent = {group_id: each for group_id, each in offsets.items() if isinstance(each, NotAnswered)}
     for group_id, error in list(silent.items())[:1]:
         more = f" and {len(silent) - 1} more" if len(silent) > 1 else ""
         click.echo(f"moldau: {worded(kafka_failure(error, f'group {group_id}{more}'))}", err=True)
-    found: dict[str, CommittedOffsets] = {}
-    for group_id, each in committed.items():
+    found: dict[str, T] = {}
+    for group_id, each in offsets.items():
         if isinstance(each, KafkaError) and group_id not in silent:
             raise each
         if not isinstance(each, KafkaError):
@@ -97,14 +127,8 @@ def _answered(committed: Mapping[str, CommittedOffsets | KafkaError]) -> dict[st
     return found
 
 
-def _partitions(described: DescribedGroup, committed: CommittedOffsets) -> set[TopicPartition]:
-    return set(committed) | {partition for member in described.members for partition in member.assignment}
-
-
-def _total(lags: Iterable[PartitionLag]) -> int | None:
-    """Return the sum of the lags that are known. Return None if the lag of no partition is known."""
-    record_lags = [lag.records for lag in lags if lag.records is not None]
-    return sum(record_lags) if record_lags else None
+def _partitions(described: DescribedGroup, offsets: Iterable[TopicPartition]) -> set[TopicPartition]:
+    return set(offsets) | {partition for member in described.members for partition in member.assignment}
 
 
 @group.command(short_help="Show members, offsets and lag of groups.")
@@ -119,86 +143,47 @@ def describe(broker: Broker, names: tuple[str, ...], output_format: str) -> None
     now minus its timestamp. Both are 0 in a partition that the group has read to the end, and unknown (-) if the group
     has not committed there yet. For a whole group, LAG is the sum and LAG SECONDS the longest.
 
+    A share group has START in the place of COMMITTED: all records before it are acknowledged. Some after it may be too;
+    LAG counts those that are not.
+
     \b
     moldau group describe billing
     moldau group describe billing --format json | jq '.[].lag_seconds'
     """
-    data: list[dict[str, Any]] = []
-    tables: list[Table] = []
     with group_connection(broker) as connection:
-        for described in existing_groups(connection, names):
-            committed = connection.groups.committed([described.group_id])[described.group_id]
-            stores_micro_batch_ids = holds_micro_batch_ids(committed)
-            if stores_micro_batch_ids:
-                described = replace(described, state=MICRO_BATCH_IDS_STATE)
-                lags = without_lags(committed)
-            else:
-                now_ms = time.time_ns() // 1_000_000
-                lags = partition_lags(connection.cluster, _partitions(described, committed), committed, now_ms)
-            summary, offsets, members = _summary(described, lags), _offsets(described, lags), _members(described)
-            tables += (
-                [summary, _micro_batch_ids(described, lags)] if stores_micro_batch_ids else [summary, offsets, members]
-            )
-            data.append({**summary.records()[0], "partitions": offsets.records(), "members": members.records()})
-    show(output_format, *tables, data=data)
+        groups = [
+            (_share_group if described.type == SHARE else _consumer_group)(connection, described)
+            for described in existing_groups(connection, names)
+        ]
+    show(output_format, *(table for each in groups for table in each.shown), data=[each.data for each in groups])
 
 
-def _seconds(lag: PartitionLag) -> float | None:
-    return None if lag.seconds is None else round(lag.seconds, 1)
-
-
-def _summary(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
-    seconds = [value for lag in lags if (value := _seconds(lag)) is not None]
-    row = (
-        described.group_id,
-        described.state,
-        described.type,
-        described.protocol_type or None,
-        described.assignor or None,
-        str(described.coordinator),
-        _total(lags),
-        max(seconds) if seconds else None,
-    )
-    columns = ("GROUP", "STATE", "TYPE", "PROTOCOL", "ASSIGNOR", "COORDINATOR", "LAG", "LAG SECONDS")
-    return Table(columns, [row])
-
-
-def _offsets(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
-    readers = {partition: member for member in described.members for partition in member.assignment}
-    rows = []
-    for lag in lags:
-        reader = readers.get(lag.partition)
-        member_name = reader and (reader.instance_id or reader.member_id)
-        rows.append((*lag.partition, lag.committed, lag.log_end, lag.records, _seconds(lag), member_name))
-    columns = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "LAG SECONDS", "MEMBER")
-    return Table(columns, rows, empty="no offsets committed, nothing assigned")
-
-
-def _micro_batch_ids(described: DescribedGroup, lags: Sequence[PartitionLag]) -> Table:
-    """Return, in place of the offsets, the id of the last micro-batch written to each topic."""
-    title = f"{described.group_id} {STORES_MICRO_BATCH_IDS}, no offsets: leave it alone"
-    return Table(("TOPIC", "MICRO-BATCH ID"), [(lag.partition.topic, lag.committed) for lag in lags], title)
-
-
-class Assigned(dict[str, list[int]]):
-    """Partitions by topic, printed as a mapping in JSON and YAML and as one line in a table."""
-
-    def __str__(self) -> str:
-        return "; ".join(f"{topic}: {','.join(map(str, indexes))}" for topic, indexes in self.items())
-
-
-def _members(described: DescribedGroup) -> Table:
-    rows = [
-        (
-            member.member_id,
-            member.instance_id,
-            member.client_id,
-            host_of(member),
-            Assigned(by_topic(sorted(member.assignment))),
+def _consumer_group(connection: GroupConnection, described: DescribedGroup) -> GroupTables:
+    committed = connection.groups.committed([described.group_id])[described.group_id]
+    if holds_micro_batch_ids(committed):
+        described, lags = replace(described, state=MICRO_BATCH_IDS_STATE), without_lags(committed)
+        ids = tables.micro_batch_ids(described, lags)
+        return GroupTables(
+            tables.summary(described, lags), tables.offsets(described, lags), tables.members(described), ids
         )
-        for member in described.members
-    ]
-    return Table(("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"), rows, empty="no active members")
+    lags = partition_lags(connection.cluster, _partitions(described, committed), committed, _now_ms())
+    return GroupTables(tables.summary(described, lags), tables.offsets(described, lags), tables.members(described))
+
+
+def _share_group(connection: GroupConnection, described: DescribedGroup) -> GroupTables:
+    offsets = connection.share.offsets(described.group_id)
+    for partition, offset in offsets.items():
+        if isinstance(offset, KafkaError):
+            failure = kafka_failure(offset, f"group {described.group_id}: {partition}")
+            click.echo(f"moldau: {worded(failure)}", err=True)
+    lags = share_lags(connection.cluster, _partitions(described, offsets), offsets, _now_ms())
+    return GroupTables(
+        tables.summary(described, lags), tables.share_offsets(described, lags), tables.members(described)
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @group.command()
@@ -215,10 +200,11 @@ def delete(broker: Broker, names: tuple[str, ...], yes: bool) -> None:
     moldau group delete billing --yes
     """
     with group_connection(broker) as connection:
-        for described in existing_groups(connection, names):
+        groups = existing_groups(connection, names)
+        for described in groups:
             require_no_members(described)
         if not yes:
-            _require_no_micro_batch_ids(connection, names)
+            _require_no_micro_batch_ids(connection, [each.group_id for each in groups if each.type != SHARE])
         confirm(f"Delete {', '.join(names)} and all offsets of {'it' if len(names) == 1 else 'them'}?", yes)
         failures: list[str] = []
         for name, code in connection.groups.delete(names).items():

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from moldau.cli.cluster.connect import COORDINATOR_TIMEOUT_MS, answering_cluster
 from moldau.cli.connect import ANSWER_SECONDS, Broker
-from moldau.client.admin.groups import Groups
-from moldau.operations.groups import GroupConnection
+from moldau.operations.groups import GroupConnection, connect_groups
 
 
 @contextmanager
@@ -19,4 +18,4 @@ def group_connection(broker: Broker, answer_seconds: float = ANSWER_SECONDS) -> 
     one line.
     """
     with answering_cluster(broker, answer_seconds) as cluster:
-        yield GroupConnection(Groups(cluster, COORDINATOR_TIMEOUT_MS), cluster)
+        yield connect_groups(cluster, COORDINATOR_TIMEOUT_MS)

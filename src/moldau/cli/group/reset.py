@@ -16,16 +16,15 @@ from moldau.cli.group.connect import group_connection
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.tool import ToolFailed
 from moldau.cli.output import Table, format_option, show
-from moldau.client.admin.group_values import CommittedOffsets
 from moldau.client.cluster import Cluster
 from moldau.operations import offsets
 from moldau.operations.offset_moves import (
     Move,
-    check_group,
+    ResetGroup,
     commit_moves,
+    group_to_reset,
     moves_to_offsets,
     moves_to_target,
-    refuse_micro_batch_ids,
     select_partitions,
 )
 from moldau.operations.offset_targets import Target, parse_target, parse_topic
@@ -60,6 +59,8 @@ def reset(
 ) -> None:
     """Move a group without members to other offsets: show the plan, and with --execute commit it.
 
+    For a share group they are start offsets: the group gets all records from there on, also those it has acknowledged.
+
     \b
     moldau group reset billing --to earliest
     moldau group reset billing --to @-1h --topic orders --execute
@@ -80,17 +81,15 @@ def reset(
     target = None if target_text is None else _parse_target_option(target_text)
     selections = [_parse_topic_option(topic) for topic in topics]
     with group_connection(broker) as connection:
-        check_group(connection, group_id, new)
-        committed = connection.groups.committed([group_id])[group_id]
-        refuse_micro_batch_ids(group_id, committed)
+        group = group_to_reset(connection, group_id, new)
         if target is None:
             assert from_file is not None  # Checked above: either --to or --from-file is present.
-            moves = _moves_from_file(connection.cluster, group_id, from_file.read(), committed)
+            moves = _moves_from_file(connection.cluster, group, from_file.read())
         else:
-            partitions = select_partitions(connection.cluster, selections, committed, group_id)
-            moves = moves_to_target(connection.cluster, partitions, target, committed)
+            partitions = select_partitions(connection.cluster, selections, group)
+            moves = moves_to_target(connection.cluster, partitions, target, group.offsets)
         if execute:
-            commit_moves(connection, group_id, moves)
+            commit_moves(connection, group, moves)
     _show(output_format, group_id, moves, execute)
 
 
@@ -108,17 +107,17 @@ def _parse_topic_option(text: str) -> tuple[str, list[int]]:
         raise click.BadParameter(str(error), click.get_current_context(), param_hint="--topic") from error
 
 
-def _moves_from_file(cluster: Cluster, group_id: str, text: str, committed: CommittedOffsets) -> list[Move]:
+def _moves_from_file(cluster: Cluster, group: ResetGroup, text: str) -> list[Move]:
     """Return the moves that the `text` of a CSV file lists. An offset outside the log becomes its start or end."""
     try:
-        plan = reset_plan.parse_plan(text, [group_id])
+        plan = reset_plan.parse_plan(text, [group.group_id])
     except ToolFailed as error:
         # The error is worded for kafka-consumer-groups: a Java exception, then further lines.
         message = str(error).partition("\n")[0].rpartition("Exception: ")[2]
         raise CommandFailed(f"--from-file: {message}; lines are TOPIC,PARTITION,OFFSET") from error
-    if group_id not in plan:
-        raise CommandFailed(f"--from-file: there is no line for group {group_id}")
-    return moves_to_offsets(cluster, group_id, plan[group_id], committed)
+    if group.group_id not in plan:
+        raise CommandFailed(f"--from-file: there is no line for group {group.group_id}")
+    return moves_to_offsets(cluster, group, plan[group.group_id])
 
 
 def _show(output_format: str, group_id: str, moves: Sequence[Move], executed: bool) -> None:

@@ -15,7 +15,7 @@ from moldau.base.errors import KafkaError
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError
 from moldau.cli.kafka.connection import clients, properties
 from moldau.cli.kafka.group_offsets import lines, reset
-from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, listed_ids
+from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, listed_ids, parse_states
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, without_message
 from moldau.cli.kafka.tool import FAILURES, ToolFailed, print_to_stderr, run, trace
 from moldau.client.admin.group_values import (
@@ -24,7 +24,6 @@ from moldau.client.admin.group_values import (
     CONSUMER_PROTOCOL_TYPE,
     STATES,
     DescribedGroup,
-    state_name,
     type_name,
 )
 from moldau.client.admin.groups import Groups
@@ -243,7 +242,7 @@ def _list(arguments: Arguments, groups: Groups, _: Cluster) -> None:
         for group_id in listed_ids(groups):
             print(group_id)
         return
-    types, states = parse_types(arguments.single_value("type")), parse_states(arguments.single_value("state"))
+    types, states = parse_types(arguments.single_value("type")), parse_states(arguments.single_value("state"), STATES)
     try:
         all_groups = groups.listed(states, types)
     except KafkaError as error:
@@ -252,14 +251,6 @@ def _list(arguments: Arguments, groups: Groups, _: Cluster) -> None:
     _print(
         lines.listing([listed[group_id] for group_id in sorted(listed)], arguments.has("type"), arguments.has("state"))
     )
-
-
-def parse_states(text: str | None) -> list[str]:
-    """Parse `stable,empty` and return the states in Kafka's spelling. An empty list selects all states."""
-    states = [state_name(name.strip()) for name in (text or "").rstrip(",").split(",")] if text else []
-    if not set(states) <= set(STATES):
-        raise WrongArgument(f"Invalid state list '{text}'. Valid states are: {', '.join(STATES)}")
-    return states
 
 
 def parse_types(text: str | None) -> list[str]:

@@ -16,9 +16,11 @@ from moldau.wire.log_records.consumer_protocol import Assignment
 
 CLASSIC: Final = "Classic"
 CONSUMER: Final = "Consumer"
+SHARE: Final = "Share"
 EMPTY: Final = "Empty"
 DEAD: Final = "Dead"
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+SHARE_PROTOCOL_TYPE: Final = "share"
 STATES: Final = (
     "PreparingRebalance",
     "CompletingRebalance",
@@ -29,7 +31,8 @@ STATES: Final = (
     "Reconciling",
 )
 """The states of classic and consumer groups."""
-TYPES: Final = (CONSUMER, CLASSIC, "Share", "Streams")
+SHARE_STATES: Final = (EMPTY, "Stable", DEAD)
+TYPES: Final = (CONSUMER, CLASSIC, SHARE, "Streams")
 UNKNOWN: Final = "Unknown"
 MICRO_BATCH_ID_METADATA: Final = "moldau: the number of a micro-batch, not an offset"
 """The metadata of the commits of Spark's exactly-once sink (spark/exactly_once/wire.py), which stores micro-batch ids
@@ -57,6 +60,10 @@ class ListedGroup(NamedTuple):
     def is_consumer_group(self) -> bool:
         """In Kafka's sense: groups of consumers, and groups that only store offsets."""
         return self.type in (CLASSIC, CONSUMER, "") and self.protocol_type in (CONSUMER_PROTOCOL_TYPE, "")
+
+    @property
+    def is_share_group(self) -> bool:
+        return self.type == SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +103,20 @@ class Committed(NamedTuple):
     metadata: str = ""
 
 
+class ShareOffset(NamedTuple):
+    """Where a share group is in a partition: all records before it are acknowledged or archived.
+
+    `lag` is how many records it has not acknowledged; None if the broker does not know it, or is too old to say.
+    """
+
+    start_offset: int
+    leader_epoch: int | None = None
+    lag: int | None = None
+
+
 CommittedOffsets = Mapping[TopicPartition, Committed]
+ShareOffsets = Mapping[TopicPartition, ShareOffset | KafkaError | None]
+"""The offset of each partition: None if the group has not begun to read it, or why its coordinator does not know."""
 Described = dict[str, DescribedGroup | KafkaError]
 
 

@@ -2,17 +2,18 @@
 
 Requests to a coordinator that is loading or has moved are retried until the timeout. Errors of a group are values or
 KafkaErrors; each tool words them itself. Brokers since Kafka 3.0 are supported: older ones answer one group at a time.
+What only share groups have is in share_groups.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition, by_topic
+from moldau.client.admin.group_coordinators import GroupCoordinators, NotAnswered, final_code, group_error
 from moldau.client.admin.group_values import (
     CLASSIC,
     CONSUMER,
@@ -27,7 +28,8 @@ from moldau.client.admin.group_values import (
     state_name,
     type_name,
 )
-from moldau.client.cluster import GROUP, Cluster
+from moldau.client.cluster import Cluster
+from moldau.client.requests.ask import raise_error
 from moldau.client.requests.groups import (
     OFFSET_COMMIT_VERSIONS,
     OFFSET_FETCH_VERSIONS,
@@ -49,25 +51,6 @@ from moldau.wire.messages.offset_delete import (
 )
 from moldau.wire.messages.offset_fetch import OffsetFetchResponse
 
-T = TypeVar("T")
-
-TRANSIENT: Final = frozenset(
-    {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.REBALANCE_IN_PROGRESS,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    }
-)
-GROUPS_PER_REQUEST_MAX: Final = 500
-
-
-class NotAnswered(KafkaError):
-    """The error of a group whose coordinator is not known, or does not answer for it yet."""
-
 
 class Groups:
     """The groups of a cluster. Requests are repeated until `timeout_ms` has passed; each part of a call that is sent by
@@ -75,7 +58,7 @@ class Groups:
 
     def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
         self._cluster = cluster
-        self._timeout_ms = timeout_ms
+        self._coordinators = GroupCoordinators(cluster, timeout_ms)
 
     def listed(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """Return all groups of all brokers; each broker lists those it coordinates. Old brokers ignore the filters."""
@@ -85,7 +68,7 @@ class Groups:
             request = ListGroupsRequest(states_filter=states, types_filter=types)
             for node_id in list(self._cluster.nodes()):
                 response = self._cluster.channel(node_id).ask(ApiKey.LIST_GROUPS, request, ListGroupsResponse)
-                _raise_if_error(response.error_code)
+                raise_error(response.error_code)
                 groups += [
                     ListedGroup(
                         group.group_id,
@@ -97,7 +80,7 @@ class Groups:
                 ]
             return groups
 
-        return self._retry(attempt)
+        return self._coordinators.retry(attempt)
 
     def described(self, group_ids: Iterable[str]) -> Described:
         """Return each group or its error. Raise an error of its coordinator.
@@ -112,24 +95,20 @@ class Groups:
 
     def each_described(self, group_ids: Iterable[str]) -> Described:
         """Return each group or its error, also that of its coordinator: one group hides no other."""
-        return self._each(group_ids, self._describe)
+        return self._coordinators.each(group_ids, self._describe)
 
-    def _describe(self, group_ids: Sequence[str]) -> Described:
-        coordinators, errors = self._coordinators(group_ids)
-        groups: Described = {**errors}
-        for coordinator, ids in coordinators.items():
-            consumer_groups = self._describe_consumer_groups(coordinator, ids)
-            classic_ids = [
-                group_id
-                for group_id in ids
-                if isinstance(group := consumer_groups[group_id], KafkaError) and group.code in _NOT_A_CONSUMER_GROUP
-            ]
-            classic = self._describe_classic_groups(coordinator, classic_ids) if classic_ids else {}
-            for group_id, group in classic.items():
-                # The error message of the consumer protocol's API names the group; the classic one's does not.
-                if isinstance(group, KafkaError) and group.code is ErrorCode.GROUP_ID_NOT_FOUND:
-                    classic[group_id] = consumer_groups[group_id] if _is_not_found(consumer_groups[group_id]) else group
-            groups |= consumer_groups | classic
+    def _describe(self, coordinator: Node, ids: Sequence[str]) -> Described:
+        groups = self._describe_consumer_groups(coordinator, ids)
+        classic_ids = [
+            group_id
+            for group_id, group in groups.items()
+            if isinstance(group, KafkaError) and group.code in _NOT_A_CONSUMER_GROUP
+        ]
+        classic = self._describe_classic_groups(coordinator, classic_ids) if classic_ids else {}
+        for group_id, group in classic.items():
+            # The error message of the consumer protocol's API names the group; the classic one's does not.
+            if not (_is_not_found(group) and _is_not_found(groups[group_id])):
+                groups[group_id] = group
         return groups
 
     def _describe_consumer_groups(self, coordinator: Node, ids: Sequence[str]) -> Described:
@@ -161,32 +140,30 @@ class Groups:
 
     def each_committed(self, group_ids: Iterable[str]) -> dict[str, CommittedOffsets | KafkaError]:
         """Return the committed offsets of each group or its error: one group hides no other."""
-        return self._each(group_ids, self._fetch_offsets)
+        return self._coordinators.each(group_ids, self._fetch_offsets)
 
-    def _fetch_offsets(self, group_ids: Sequence[str]) -> dict[str, CommittedOffsets | KafkaError]:
-        coordinators, errors = self._coordinators(group_ids)
-        offsets: dict[str, CommittedOffsets | KafkaError] = {**errors}
-        for coordinator, ids in coordinators.items():
-            response = self._cluster.channel(coordinator.node_id).ask(
-                ApiKey.OFFSET_FETCH, offset_fetch_request(ids), OffsetFetchResponse, OFFSET_FETCH_VERSIONS
-            )
-            for group_id, found in fetched_offsets(response).items():
-                offsets[group_id] = _error(found.code) if isinstance(found, KafkaError) else found
-        return offsets
+    def _fetch_offsets(self, coordinator: Node, group_ids: Sequence[str]) -> dict[str, CommittedOffsets | KafkaError]:
+        response = self._cluster.channel(coordinator.node_id).ask(
+            ApiKey.OFFSET_FETCH, offset_fetch_request(group_ids), OffsetFetchResponse, OFFSET_FETCH_VERSIONS
+        )
+        return {
+            group_id: group_error(found.code) if isinstance(found, KafkaError) else found
+            for group_id, found in fetched_offsets(response).items()
+        }
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Set the offsets of a group without members; raise the first error."""
         request = offset_commit_request(group_id, offsets)
 
         def attempt() -> None:
-            coordinator = self._coordinator(group_id)
+            coordinator = self._coordinators.of(group_id)
             response = self._cluster.channel(coordinator.node_id).ask(
                 ApiKey.OFFSET_COMMIT, request, OffsetCommitResponse, OFFSET_COMMIT_VERSIONS
             )
             raise_commit_error(response)
 
         if offsets:
-            self._retry(attempt)
+            self._coordinators.retry(attempt)
 
     def delete(self, group_ids: Iterable[str]) -> dict[str, ErrorCode]:
         """Delete groups; return the error code of each, NONE on success."""
@@ -195,17 +172,17 @@ class Groups:
         # One request per group: a retry because of one loading coordinator must not delete the other groups again.
         for group_id in dict.fromkeys(group_ids):
             try:
-                results[group_id] = self._retry(partial(self._delete, group_id))
+                results[group_id] = self._coordinators.retry(partial(self._delete, group_id))
             except KafkaError as error:
                 results[group_id] = error.code
         return results
 
     def _delete(self, group_id: str) -> ErrorCode:
-        coordinator = self._coordinator(group_id)
+        coordinator = self._coordinators.of(group_id)
         response = self._cluster.channel(coordinator.node_id).ask(
             ApiKey.DELETE_GROUPS, DeleteGroupsRequest(groups_names=[group_id]), DeleteGroupsResponse
         )
-        return _final_code(response.results[0].error_code)
+        return final_code(response.results[0].error_code)
 
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Delete the offsets of partitions; return the error code of each. Errors of the group itself are raised."""
@@ -215,65 +192,19 @@ class Groups:
         ]
 
         def attempt() -> dict[TopicPartition, ErrorCode]:
-            coordinator = self._coordinator(group_id)
+            coordinator = self._coordinators.of(group_id)
             request = OffsetDeleteRequest(group_id=group_id, topics=topics)
             response = self._cluster.channel(coordinator.node_id).ask(
                 ApiKey.OFFSET_DELETE, request, OffsetDeleteResponse
             )
-            _raise_if_error(response.error_code)
+            raise_error(response.error_code)
             return {
                 TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
                 for topic in response.topics
                 for each in topic.partitions
             }
 
-        return self._retry(attempt)
-
-    def _coordinator(self, group_id: str) -> Node:
-        coordinators, errors = self._coordinators([group_id])
-        if errors:
-            raise errors[group_id]
-        (coordinator,) = coordinators
-        return coordinator
-
-    def _coordinators(self, group_ids: Sequence[str]) -> tuple[dict[Node, list[str]], dict[str, KafkaError]]:
-        """Return the ids by coordinator, and the errors of those that have none now."""
-        by_node: dict[Node, list[str]] = {}
-        errors: dict[str, KafkaError] = {}
-        for each in self._cluster.coordinators(GROUP, group_ids):
-            if each.error_code:
-                errors[each.key] = NotAnswered(ErrorCode(each.error_code), each.error_message)
-            else:
-                by_node.setdefault(Node(each.node_id, each.host, each.port), []).append(each.key)
-        return by_node, errors
-
-    def _each(
-        self, group_ids: Iterable[str], ask: Callable[[Sequence[str]], Mapping[str, T | KafkaError]]
-    ) -> dict[str, T | KafkaError]:
-        """Return what each group has, or its error. Groups with a temporary error are asked again until the timeout."""
-        results: dict[str, T | KafkaError] = {}
-        for chunk in _chunks(list(dict.fromkeys(group_ids))):
-            with suppress(NotAnswered):  # it is among the results
-                self._retry(partial(_ask_pending, ask, chunk, results))
-        return results
-
-    def _retry(self, action: Callable[[], T]) -> T:
-        return self._cluster.retry(action, self._timeout_ms, TRANSIENT)
-
-
-def _ask_pending(
-    ask: Callable[[Sequence[str]], Mapping[str, T | KafkaError]], ids: Sequence[str], results: dict[str, T | KafkaError]
-) -> None:
-    pending = [each for each in ids if each not in results or _is_temporary(results[each])]
-    results |= ask(pending)
-    for each in pending:
-        result = results.get(each)
-        if isinstance(result, NotAnswered) and _is_temporary(result):
-            raise result
-
-
-def _is_temporary(result: object) -> bool:
-    return isinstance(result, NotAnswered) and result.code in TRANSIENT
+        return self._coordinators.retry(attempt)
 
 
 _NOT_A_CONSUMER_GROUP: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
@@ -283,32 +214,9 @@ def _is_not_found(group: DescribedGroup | KafkaError) -> bool:
     return isinstance(group, KafkaError) and group.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def _raise_if_error(error_code: int, message: str | None = None) -> None:
-    if error_code:
-        raise KafkaError(ErrorCode(error_code), message)
-
-
-def _error(error_code: int, message: str | None = None) -> KafkaError:
-    code = ErrorCode(error_code)
-    return NotAnswered(code, message) if code in TRANSIENT else KafkaError(code, message)
-
-
-def _final_code(error_code: int) -> ErrorCode:
-    """Return the code if it is final; raise a temporary error, so that the request is retried."""
-    code = ErrorCode(error_code)
-    if code in TRANSIENT:
-        raise KafkaError(code)
-    return code
-
-
-def _chunks(group_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(group_ids), GROUPS_PER_REQUEST_MAX):
-        yield group_ids[start : start + GROUPS_PER_REQUEST_MAX]
-
-
 def _consumer_group(group: consumer_group_describe.DescribedGroup, coordinator: Node) -> DescribedGroup | KafkaError:
     if group.error_code:
-        return _error(group.error_code, group.error_message)
+        return group_error(group.error_code, group.error_message)
     return DescribedGroup(
         group.group_id,
         CONSUMER,
@@ -342,7 +250,7 @@ def _partitions(assignment: consumer_group_describe.Assignment | None) -> frozen
 
 def _classic_group(group: describe_groups.DescribedGroup, coordinator: Node) -> DescribedGroup | KafkaError:
     if group.error_code:
-        return _error(group.error_code, group.error_message)
+        return group_error(group.error_code, group.error_message)
     is_consumer = group.protocol_type in (CONSUMER_PROTOCOL_TYPE, "")
     return DescribedGroup(
         group.group_id,

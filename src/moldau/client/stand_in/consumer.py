@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from moldau.base.errors import KafkaError as BrokerError
 from moldau.base.ids import TopicPartition as PartitionId
-from moldau.client.admin.groups import TRANSIENT
+from moldau.client.admin.group_coordinators import TRANSIENT
 from moldau.client.cluster import BACKOFF_SECONDS_FIRST, BACKOFF_SECONDS_MAX, RETRIABLE
 from moldau.client.requests.metadata import metadata
 from moldau.client.stand_in.fetcher import AssignedPartition, Fetcher

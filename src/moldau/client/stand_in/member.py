@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.base.ids import TopicPartition, by_topic
-from moldau.client.admin.groups import TRANSIENT, Groups
+from moldau.client.admin.group_coordinators import TRANSIENT
+from moldau.client.admin.groups import Groups
 from moldau.client.cluster import GROUP, Cluster
 from moldau.client.requests.groups import OFFSET_COMMIT_VERSIONS
 from moldau.wire.apis import ApiKey

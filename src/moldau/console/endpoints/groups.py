@@ -8,7 +8,6 @@ from typing import Any, Final
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.client.admin.group_values import Committed, CommittedOffsets, Member, holds_micro_batch_ids
-from moldau.client.admin.groups import Groups
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.collector.ages import NO_AGE, Age, age_data, oldest
@@ -19,7 +18,7 @@ from moldau.console.live import Event, Feed
 from moldau.operations import offset_moves as moves
 from moldau.operations.cluster_overview import member_names
 from moldau.operations.failures import NotFound, kafka_failure
-from moldau.operations.groups import GroupConnection, existing_groups, host_of, require_no_members
+from moldau.operations.groups import connect_groups, existing_groups, host_of, require_no_members
 from moldau.operations.lag import PartitionLag, partition_lags, without_lags
 from moldau.operations.micro_batch_ids import MICRO_BATCH_IDS_STATE
 from moldau.operations.next_steps import NextStep
@@ -85,8 +84,11 @@ def describe_group(call: Call) -> dict[str, Any]:
     if listed is not None and listed.type in TOOLS_OF_OTHER_TYPES:
         return known_group(collector, listed)
     with call.access.cluster() as cluster:
-        connection = GroupConnection(Groups(cluster, ADMIN_TIMEOUT_MS), cluster)
+        connection = connect_groups(cluster, ADMIN_TIMEOUT_MS)
         (described,) = existing_groups(connection, [group_id])
+        note = _note(described.type)
+        if note is not None:
+            raise not_found(note)
         committed = connection.groups.committed([group_id])[group_id]
         partitions = {each for member in described.members for each in member.assignment}
         if holds_micro_batch_ids(committed):
@@ -223,17 +225,17 @@ def known_group(collector: Collector, group: GroupState) -> dict[str, Any]:
         "coordinator": group.coordinator,
         "epoch": group.epoch,
         "micro_batch_ids": group.holds_micro_batch_ids,
-        "note": _note(group),
+        "note": _note(group.type),
         **members_and_lags(members, lags),
         **history_and_rebalances(collector, group.group_id, group),
     }
 
 
-def _note(group: GroupState) -> str | None:
-    tool = TOOLS_OF_OTHER_TYPES.get(group.type)
+def _note(group_type: str) -> str | None:
+    tool = TOOLS_OF_OTHER_TYPES.get(group_type)
     if tool is None:
         return None
-    return f"The console knows only the state of {group.type.lower()} groups; `{tool}` shows members and offsets."
+    return f"The console knows only the state of {group_type.lower()} groups; `{tool}` shows members and offsets."
 
 
 def live(call: Call) -> Feed:
@@ -275,17 +277,15 @@ def reset(call: Call) -> dict[str, Any]:
     selections = [parse_topic(_text(each, "topics")) for each in topics]
     execute, new = call.field("execute", bool, False), call.field("new", bool, False)
     with call.access.cluster() as cluster:
-        connection = GroupConnection(Groups(cluster, ADMIN_TIMEOUT_MS), cluster)
-        moves.check_group(connection, group_id, new)
-        committed = connection.groups.committed([group_id])[group_id]
-        moves.refuse_micro_batch_ids(group_id, committed)
+        connection = connect_groups(cluster, ADMIN_TIMEOUT_MS)
+        group = moves.group_to_reset(connection, group_id, new)
         if target is not None:
-            partitions = moves.select_partitions(cluster, selections, committed, group_id)
-            plan = moves.moves_to_target(cluster, partitions, target, committed)
+            partitions = moves.select_partitions(cluster, selections, group)
+            plan = moves.moves_to_target(cluster, partitions, target, group.offsets)
         else:
-            plan = moves.moves_to_offsets(cluster, group_id, wanted_offsets(given or {}), committed)
+            plan = moves.moves_to_offsets(cluster, group, wanted_offsets(given or {}))
         if execute:
-            moves.commit_moves(connection, group_id, plan)
+            moves.commit_moves(connection, group, plan)
     if execute:
         call.changed()
     return {"group": group_id, "executed": execute, "partitions": [_move(move) for move in plan]}
@@ -326,7 +326,7 @@ def delete_group(call: Call) -> dict[str, Any]:
     group_id = call.path["group"]
     call.confirmed(group_id)
     with call.access.cluster() as cluster:
-        connection = GroupConnection(Groups(cluster, ADMIN_TIMEOUT_MS), cluster)
+        connection = connect_groups(cluster, ADMIN_TIMEOUT_MS)
         (described,) = existing_groups(connection, [group_id])
         require_no_members(described)
         code = connection.groups.delete([group_id])[group_id]

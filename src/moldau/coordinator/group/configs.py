@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 from moldau.base.config_def import BrokerLayers
 from moldau.base.group_configs import (
     ASSIGNMENT_INTERVAL,
+    DEAD_LETTER_COPY_RECORD_ENABLE,
+    DEAD_LETTER_TOPIC,
     HEARTBEAT_INTERVAL,
     READ_COMMITTED,
     SESSION_TIMEOUT,
@@ -103,4 +105,6 @@ class GroupConfigs:
             auto_offset_reset=str(group_value(SHARE_AUTO_OFFSET_RESET, own)),
             is_read_committed=group_value(SHARE_ISOLATION_LEVEL, own) == READ_COMMITTED,
             allows_renewal=bool(group_value(SHARE_RENEW_ACKNOWLEDGE_ENABLE, own)),
+            dead_letter_topic=str(group_value(DEAD_LETTER_TOPIC, own)),
+            copies_dead_letters=bool(group_value(DEAD_LETTER_COPY_RECORD_ENABLE, own)),
         )

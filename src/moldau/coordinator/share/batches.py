@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -50,7 +51,9 @@ def _from_offset(batches: Iterable[Batch], start_offset: int) -> Iterator[Batch]
 def _combined(batches: Iterable[Batch]) -> list[Batch]:
     """Return batches, in any order, as batches that do not overlap, each as long as possible. An empty one is
     skipped."""
-    ordered = sorted((batch for batch in batches if batch.first_offset <= batch.last_offset), key=_first_offset)
+    ordered = sorted([batch for batch in batches if batch.first_offset <= batch.last_offset], key=_first_offset)
+    if all(_are_apart(*each) for each in pairwise(ordered)):
+        return ordered  # as nearly always: leaders of partitions send them like that
     combined: list[Batch] = []
     open_batches: list[tuple[int, int, int]] = []
     """Those that may reach to `offset`: the one that wins first."""
@@ -73,11 +76,17 @@ def _combined(batches: Iterable[Batch]) -> list[Batch]:
     return combined
 
 
+def _are_apart(batch: Batch, following: Batch) -> bool:
+    """Whether two batches neither overlap nor could be one."""
+    distance = following.first_offset - batch.last_offset
+    return distance > 1 or (distance == 1 and batch[2:] != following[2:])
+
+
 def _join(batches: list[Batch], following: Batch) -> None:
     """Append a batch that follows all others, or lengthen the last one if it touches that and has its state."""
     if batches:
         last = batches[-1]
-        if last.last_offset + 1 == following.first_offset and last[2:] == following[2:]:
+        if not _are_apart(last, following):
             batches[-1] = last._replace(last_offset=following.last_offset)
             return
     batches.append(following)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client.admin.groups import TRANSIENT
+from moldau.client.admin.group_coordinators import TRANSIENT
 from moldau.client.cluster import GROUP
 from moldau.client.requests.ask import raise_error
 from moldau.client.requests.groups import (

@@ -34,15 +34,14 @@ TRANSACTION_VERSION: Final = "transaction.version"
 every transaction (KIP-890)."""
 
 SHARE_VERSION: Final = "share.version"
-"""Level 1 is share groups (KIP-932)."""
-SHARE_VERSION_OF_NEW_CLUSTERS: Final = 1
-"""Kafka 4.3 begins with 1. An older cluster gets it by an update only."""
+"""Level 1 is share groups (KIP-932), level 2 their dead letters (KIP-1191), as in Kafka 4.4."""
+DEAD_LETTERS_LEVEL: Final = 2
 
 SUPPORTED: Final[dict[str, tuple[int, int]]] = {
     METADATA_VERSION: (METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
     GROUP_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
-    SHARE_VERSION: (0, 1),
+    SHARE_VERSION: (0, DEAD_LETTERS_LEVEL),
 }
 
 NOT_SUPPORTED: Final = (0, 0)
@@ -62,8 +61,6 @@ def decide_bootstrap(image: MetadataImage, first_records: tuple[MetadataRecord, 
     that it lacks. A feature that some node does not support yet is left out."""
     is_new = not image.features and not image.features_off
     missing = [name for name in SUPPORTED if name not in image.features and name not in image.features_off]
-    if not (is_new and SHARE_VERSION_OF_NEW_CLUSTERS):
-        missing.remove(SHARE_VERSION)
     levels = tuple(
         FeatureLevelRecord(name, level) for name in missing if (level := _highest_common_level(image, name)) is not None
     )

@@ -14,10 +14,12 @@ from moldau.base.group_configs import BY_DURATION_PREFIX, EARLIEST, LATEST
 from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise, resolved
 from moldau.base.steps import WaitingSteps, checking
+from moldau.metadata.controller.features import DEAD_LETTERS_LEVEL, SHARE_VERSION
 from moldau.metadata.current import CurrentImage
 from moldau.replica.partition import Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.own_work import OwnWork
+from moldau.runtime.share.dead_letters import DeadLetters
 from moldau.runtime.thread_work import in_thread
 from moldau.share.limits import ShareLimits
 from moldau.share.partition import SharePartition
@@ -77,6 +79,7 @@ class SharePartitions:
         current: CurrentImage,
         states: ShareStates,
         limits_of: Callable[[str], ShareLimits],
+        dead_letters: DeadLetters,
         sessions: ShareSessions,
         clock: Clock,
         own_work: OwnWork,
@@ -85,7 +88,8 @@ class SharePartitions:
         self._partitions = partitions
         self._current = current
         self._states = states
-        self.limits_of = limits_of
+        self._limits_of = limits_of
+        self._dead_letters = dead_letters
         self.sessions = sessions
         self._clock = clock
         self._own_work = own_work
@@ -95,6 +99,11 @@ class SharePartitions:
 
     def __len__(self) -> int:
         return len(self._local)
+
+    def limits_of(self, group_id: str) -> ShareLimits:
+        limits = self._limits_of(group_id)
+        has_level = self._current.image.features.get(SHARE_VERSION, 0) >= DEAD_LETTERS_LEVEL
+        return limits if has_level or not limits.dead_letter_topic else limits._replace(dead_letter_topic="")
 
     def ready(self) -> list[LocalSharePartition]:
         return [local for local in self._local.values() if local.share.is_ready]
@@ -135,6 +144,7 @@ class SharePartitions:
             self._clock,
             self._own_work,
             self.traffic,
+            lambda letters: self._dead_letters.write(key, partition, self.limits_of(key.group_id), letters),
             local.wake,
             lambda: self._forget(key, local),
         )

@@ -1,1 +1,2 @@
-"""`kafka-consumer-groups`: the selected groups and partitions, the tables, and resets of offsets."""
+"""`kafka-consumer-groups` and `kafka-share-groups`: the selected groups and partitions, the tables, and resets of
+offsets."""

@@ -1,8 +1,9 @@
-"""The groups and partitions that a command line of kafka-consumer-groups selects, and how the tool prints an error."""
+"""The groups and partitions that a command line of kafka-consumer-groups or kafka-share-groups selects, and how both
+print an error."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from moldau.base.errors import KafkaError
 from moldau.base.ids import TopicPartition
@@ -10,7 +11,7 @@ from moldau.cli.flags import Arguments
 from moldau.cli.kafka.group_offsets import reset_plan
 from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text
 from moldau.cli.kafka.tool import ToolFailed
-from moldau.client.admin.group_values import CLASSIC, CONSUMER
+from moldau.client.admin.group_values import CLASSIC, CONSUMER, state_name
 from moldau.client.admin.groups import Groups
 
 
@@ -33,6 +34,14 @@ def listed_ids(groups: Groups) -> list[str]:
     except KafkaError as error:
         raise ToolFailed(WRAPPED + exception_text(error)) from error
     return sorted(set(group_ids))
+
+
+def parse_states(text: str | None, valid_states: Sequence[str]) -> list[str]:
+    """Parse `stable,empty` and return the states in Kafka's spelling. An empty list selects all states."""
+    states = [state_name(name.strip()) for name in (text or "").rstrip(",").split(",")] if text else []
+    if not set(states) <= set(valid_states):
+        raise WrongArgument(f"Invalid state list '{text}'. Valid states are: {', '.join(valid_states)}")
+    return states
 
 
 def split_topics(topic_arguments: Iterable[str]) -> tuple[list[TopicPartition], list[str]]:

@@ -1,6 +1,7 @@
 """The output of kafka-consumer-groups about groups: listings, offsets, members, states.
 
-Column widths and trailing blanks are exactly Kafka's. Pure: values in, lines out.
+share_lines.py has that of kafka-share-groups. Column widths and trailing blanks are exactly Kafka's. Pure: values in,
+lines out.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ class OffsetRow(NamedTuple):
 
     def cells(self, verbose: bool) -> tuple[str, ...]:
         lag = None if self.offset is None or self.log_end is None else self.log_end - self.offset
-        epoch = (_cell(self.leader_epoch),) if verbose else ()
+        epoch = (cell(self.leader_epoch),) if verbose else ()
         return (
             *(self.group, self.partition.topic, str(self.partition.partition), *epoch),
-            *(_cell(self.offset), _cell(self.log_end), _cell(lag)),
+            *(cell(self.offset), cell(self.log_end), cell(lag)),
             *(self.consumer_id, self.host, self.client_id),
         )
 
 
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
     return MISSING if value is None else str(value)
 
 
-def _row(cells: Sequence[object], widths: Sequence[int]) -> str:
+def padded(cells: Sequence[object], widths: Sequence[int]) -> str:
     """Pad cells to their widths, with a blank between; a width of 0 leaves a cell as it is."""
     return " ".join(f"{cell!s:<{width}}" for cell, width in zip(cells, widths, strict=True))
 
@@ -53,11 +54,11 @@ def listing(groups: Sequence[ListedGroup], with_type: bool, with_state: bool) ->
     width = max([COLUMN_MIN, *(len(group.group_id) for group in groups)]) + 10
     header = ["GROUP", *(["TYPE"] if with_type else []), *(["STATE"] if with_state else [])]
     widths = [width, *([20] * (len(header) - 1))]
-    yield _row(header, widths)
+    yield padded(header, widths)
     for group in groups:
         kind = [group.type or UNKNOWN] if with_type else []
         state = [group.state or UNKNOWN] if with_state else []
-        yield _row([group.group_id, *kind, *state], widths)
+        yield padded([group.group_id, *kind, *state], widths)
 
 
 def offset_rows(
@@ -93,9 +94,9 @@ def offsets(rows: Sequence[OffsetRow], verbose: bool) -> Iterator[str]:
         0,
     ]
     yield ""
-    yield _row(header, widths)
+    yield padded(header, widths)
     for row in rows:
-        yield _row(row.cells(verbose), widths)
+        yield padded(row.cells(verbose), widths)
 
 
 def assignment_text(assignment: Iterable[TopicPartition] | None) -> str:
@@ -111,9 +112,9 @@ def members(group: DescribedGroup, verbose: bool) -> Iterator[str]:
     has_mixed_members = {True, False} <= {member.upgraded for member in group.members}
     header, widths = _member_columns(group, verbose, has_mixed_members)
     yield ""
-    yield _row(header, widths) + ("" if verbose else " ")
+    yield padded(header, widths) + ("" if verbose else " ")
     for member in group.members:
-        yield _row(_member_cells(group, member, verbose, header), widths) + ("" if verbose else " ")
+        yield padded(_member_cells(group, member, verbose, header), widths) + ("" if verbose else " ")
 
 
 def _member_columns(group: DescribedGroup, verbose: bool, has_mixed_members: bool) -> tuple[list[str], list[int]]:
@@ -152,11 +153,11 @@ def _member_cells(group: DescribedGroup, member: Member, verbose: bool, header: 
         "HOST": member.host,
         "CLIENT-ID": member.client_id,
         "#PARTITIONS": str(len(member.assignment)),
-        "CURRENT-EPOCH": _cell(member.epoch),
+        "CURRENT-EPOCH": cell(member.epoch),
         "CURRENT-ASSIGNMENT": assignment_text(member.assignment),
-        "TARGET-EPOCH": _cell(group.assignment_epoch),
+        "TARGET-EPOCH": cell(group.assignment_epoch),
         "TARGET-ASSIGNMENT": assignment_text(member.target),
-        "UPGRADED": _cell(member.upgraded).lower(),
+        "UPGRADED": cell(member.upgraded).lower(),
     }
     return [cells[column] for column in header]
 
@@ -170,13 +171,13 @@ def state(group: DescribedGroup, verbose: bool) -> Iterator[str]:
         "STATE": (20, group.state),
     }
     if verbose:
-        columns["GROUP-EPOCH"] = (15, _cell(group.epoch))
-        columns["TARGET-ASSIGNMENT-EPOCH"] = (25, _cell(group.assignment_epoch))
+        columns["GROUP-EPOCH"] = (15, cell(group.epoch))
+        columns["TARGET-ASSIGNMENT-EPOCH"] = (25, cell(group.assignment_epoch))
     columns["#MEMBERS"] = (0, str(len(group.members)))
     widths = [width for width, _ in columns.values()]
     yield ""
-    yield _row(list(columns), widths)
-    yield _row([cell for _, cell in columns.values()], widths)
+    yield padded(list(columns), widths)
+    yield padded([cell for _, cell in columns.values()], widths)
 
 
 def reset_table(plan: Mapping[str, Mapping[TopicPartition, int]]) -> Iterator[str]:
@@ -191,9 +192,9 @@ def reset_table(plan: Mapping[str, Mapping[TopicPartition, int]]) -> Iterator[st
     ]
     if plan:
         yield ""
-        yield _row(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), widths)
+        yield padded(("GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"), widths)
     for group, partition, offset in rows:
-        yield _row((group, partition.topic, partition.partition, offset), widths)
+        yield padded((group, partition.topic, partition.partition, offset), widths)
     if not plan:
         yield ""
 
@@ -202,7 +203,7 @@ def deletion_table(statuses: Mapping[TopicPartition, str]) -> Iterator[str]:
     """Yield the table of `statuses` by partition; an index of -1 stands for an unknown topic."""
     widths = [max([COLUMN_MIN, *(len(partition.topic) for partition in statuses)]), 10, 15]
     yield ""
-    yield _row(("TOPIC", "PARTITION", "STATUS"), widths)
+    yield padded(("TOPIC", "PARTITION", "STATUS"), widths)
     for partition in sorted(statuses, key=lambda partition: f"{partition.topic}{partition.partition}"):
         index = MISSING if partition.partition < 0 else partition.partition
-        yield _row((partition.topic, index, statuses[partition]), widths)
+        yield padded((partition.topic, index, statuses[partition]), widths)

@@ -6,7 +6,7 @@ reset_plan.py parses dates, durations and files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -14,16 +14,20 @@ from moldau.base.ids import TopicPartition
 from moldau.cli.flags import Arguments
 from moldau.cli.kafka.group_offsets import lines, reset_plan
 from moldau.cli.kafka.group_offsets.choice import WrongArgument, chosen_groups, error_line, split_topics
-from moldau.cli.kafka.java.exceptions import WRAPPED, default_text, exception_text, message_of, without_message
+from moldau.cli.kafka.group_offsets.partition_offsets import (
+    Offsets,
+    check_partitions,
+    list_offsets,
+    named_partitions,
+    offsets_at_time,
+    partitions_of,
+)
+from moldau.cli.kafka.java.exceptions import WRAPPED, exception_text, message_of, without_message
 from moldau.cli.kafka.tool import ToolFailed, print_to_stderr
 from moldau.client.admin.group_values import CommittedOffsets
 from moldau.client.admin.groups import Groups
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 
-Offsets = dict[TopicPartition, int]
-
-NO_OFFSET: Final = -1
-"""A broker's answer if all records are older than the timestamp."""
 GROUP_ERRORS: Final = frozenset(
     {
         ErrorCode.INVALID_GROUP_ID,
@@ -89,7 +93,7 @@ def _print_plan(arguments: Arguments, plan: reset_plan.Plan) -> None:
 
 def _reset_group(arguments: Arguments, groups: Groups, cluster: Cluster, group_id: str) -> Offsets:
     partitions = _partitions_to_reset(arguments, groups, cluster, group_id)
-    _check_partitions(cluster, partitions)
+    check_partitions(cluster, partitions)
     offsets = _new_offsets(arguments, groups, cluster, group_id, partitions)
     offsets = dict(sorted(offsets.items()))
     if arguments.has("execute"):
@@ -112,37 +116,10 @@ def _partitions_to_reset(arguments: Arguments, groups: Groups, cluster: Cluster,
     if arguments.has("all-topics"):
         return sorted(_committed(groups, group_id))
     if arguments.has("topic"):
-        partitions, topics = split_topics(arguments.values_of("topic"))
-        try:
-            return [
-                *partitions,
-                *(partition for topic in sorted(set(topics)) for partition in _partitions_of(cluster, topic)),
-            ]
-        except KafkaError as error:
-            raise ToolFailed(default_text(error)) from error
+        return named_partitions(cluster, arguments.values_of("topic"))
     if not arguments.has("from-file"):
         raise WrongArgument("One of the reset scopes should be defined: --all-topics, --topic.")
     return []
-
-
-def _partitions_of(cluster: Cluster, topic: str) -> list[TopicPartition]:
-    return [TopicPartition(topic, index) for index in sorted(cluster.topic(topic).leaders)]
-
-
-def _check_partitions(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
-    try:
-        leaders = {topic: cluster.topic(topic).leaders for topic in {partition.topic for partition in partitions}}
-    except KafkaError as error:
-        raise ToolFailed(WRAPPED + exception_text(without_message(error))) from error
-    nodes = cluster.nodes()
-    absent = [str(partition) for partition in partitions if partition.partition not in leaders[partition.topic]]
-    if absent:
-        raise ToolFailed(f'The partitions "{",".join(absent)}" do not exist')
-    leaderless = [
-        str(partition) for partition in partitions if leaders[partition.topic][partition.partition] not in nodes
-    ]
-    if leaderless:
-        raise ToolFailed(f'The partitions "{",".join(leaderless)}" have no leader')
 
 
 def _new_offsets(
@@ -152,15 +129,15 @@ def _new_offsets(
     now_ms = time.time_ns() // 1_000_000
     scenarios: dict[str, Callable[[], Offsets]] = {
         "to-offset": lambda: _clamped(cluster, dict.fromkeys(partitions, int(arguments.values_of("to-offset")[0]))),
-        "to-earliest": lambda: _list_offsets(cluster, partitions, EARLIEST),
-        "to-latest": lambda: _list_offsets(cluster, partitions, LATEST),
+        "to-earliest": lambda: list_offsets(cluster, partitions, EARLIEST),
+        "to-latest": lambda: list_offsets(cluster, partitions, LATEST),
         "shift-by": lambda: _shifted(
             cluster, partitions, _committed(groups, group_id), arguments.integer("shift-by") or 0
         ),
-        "to-datetime": lambda: _at_time(
+        "to-datetime": lambda: offsets_at_time(
             cluster, partitions, reset_plan.parse_date_time(arguments.values_of("to-datetime")[0])
         ),
-        "by-duration": lambda: _at_time(
+        "by-duration": lambda: offsets_at_time(
             cluster, partitions, reset_plan.parse_duration(arguments.single_value("by-duration") or "", now_ms)
         ),
         "from-file": lambda: _from_file(arguments, cluster, group_id),
@@ -177,14 +154,8 @@ def _new_offsets(
     raise WrongArgument(f"Option '[reset-offsets]' requires one of the following scenarios: [{listed}]")
 
 
-def _list_offsets(cluster: Cluster, partitions: Collection[TopicPartition], timestamp: int) -> Offsets:
-    """Return the leaders' offsets for a timestamp, or for EARLIEST or LATEST. A leader may just be moving."""
-    offsets = cluster.retry(lambda: cluster.list_offsets(dict.fromkeys(partitions, timestamp)), cluster.timeout_ms)
-    return {partition: offsets[partition] for partition in partitions}
-
-
 def _clamped(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> Offsets:
-    starts, ends = _list_offsets(cluster, offsets, EARLIEST), _list_offsets(cluster, offsets, LATEST)
+    starts, ends = list_offsets(cluster, offsets, EARLIEST), list_offsets(cluster, offsets, LATEST)
     bounds = {partition: (starts[partition], ends[partition]) for partition in offsets}
     return reset_plan.clamp(dict(sorted(offsets.items())), bounds, lambda line: print_to_stderr(f"WARN {line}"))
 
@@ -200,18 +171,10 @@ def _shifted(
     return _clamped(cluster, {partition: committed[partition].offset + distance for partition in partitions})
 
 
-def _at_time(cluster: Cluster, partitions: Sequence[TopicPartition], moment_ms: int) -> Offsets:
-    offsets = _list_offsets(cluster, partitions, moment_ms)
-    without_offset = [partition for partition in sorted(set(partitions)) if offsets[partition] == NO_OFFSET]
-    for topic, index in without_offset:
-        print(f"\nWarn: Partition {index} from topic {topic} is empty. Falling back to latest known offset.")
-    return offsets | _list_offsets(cluster, without_offset, LATEST)
-
-
 def _current(cluster: Cluster, partitions: Sequence[TopicPartition], committed: CommittedOffsets) -> Offsets:
     offsets = {partition: committed[partition].offset for partition in partitions if partition in committed}
     without_offset = [partition for partition in partitions if partition not in committed]
-    return offsets | _list_offsets(cluster, without_offset, LATEST)
+    return offsets | list_offsets(cluster, without_offset, LATEST)
 
 
 def _from_file(arguments: Arguments, cluster: Cluster, group_id: str) -> Offsets:
@@ -241,7 +204,7 @@ def _check_planned(cluster: Cluster, offsets: Offsets) -> None:
                 " could not be found",
             )
             raise ToolFailed(WRAPPED + exception_text(unknown)) from error
-    _check_partitions(cluster, list(offsets))
+    check_partitions(cluster, list(offsets))
 
 
 # --- deleting offsets -----------------------------------------------------------------------------------------------
@@ -253,7 +216,7 @@ def delete_offsets(arguments: Arguments, groups: Groups, cluster: Cluster) -> No
     statuses: dict[TopicPartition, str] = {}
     for topic in topics:
         try:
-            partitions_to_delete += _partitions_of(cluster, topic)
+            partitions_to_delete += partitions_of(cluster, topic)
         except KafkaError as error:
             text = exception_text(without_message(error))
             statuses[TopicPartition(topic, -1)] = f"Error: {text}"

@@ -148,11 +148,12 @@ class FindCoordinator(Handler):
 
 
 def _refused(key: str, key_type: _KeyType, caller: Caller) -> Coordinator | None:
-    """Return the error for a key that the client may not look for, or that is none. As in Kafka, a denial has a message
-    only in versions with a single key."""
+    """Return the error for a key that the client may not look for, or that is none. As in Kafka, a denial of a single
+    resource has a message only in versions with a single key."""
     is_of_cluster = key_type.needs.resource is ResourceType.CLUSTER
     if not caller.access.allows(key_type.needs, CLUSTER_NAME if is_of_cluster else key):
-        message = "" if caller.version >= SEVERAL_KEYS_MIN_VERSION else key_type.denied_message
+        has_message = is_of_cluster or caller.version < SEVERAL_KEYS_MIN_VERSION
+        message = key_type.denied_message if has_message else ""
         return _error(key, key_type.denied_code, message)
     if key_type.check_key is not None:
         try:
