@@ -29,7 +29,7 @@ from moldau.wire.messages.share_group_heartbeat import ShareGroupHeartbeatReques
 from moldau.wire.schema import Message
 
 ORDERS = "orders"
-SETTINGS = {"offsets_topic_num_partitions": "2", "group_share_assignment_interval_ms": "0"}
+SETTINGS = {"offsets_topic_num_partitions": "2"}
 
 
 class ShareGroupNode(ShareStateNode):
