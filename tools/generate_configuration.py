@@ -16,7 +16,20 @@ from typing import NamedTuple
 from moldau.base.broker_configs import is_fixed
 from moldau.base.client_metrics_configs import CLIENT_METRICS_CONFIGS
 from moldau.base.config_def import ConfigDef, ListenerForms, NonEmpty, OneOf, Range, UpdateMode, rows_of
-from moldau.base.settings import accepted, cluster, groups, log, node, oauth, own, security, topics, transactions
+from moldau.base.group_configs import GROUP_CONFIGS
+from moldau.base.settings import (
+    accepted,
+    cluster,
+    groups,
+    log,
+    node,
+    oauth,
+    own,
+    security,
+    share_coordinator,
+    topics,
+    transactions,
+)
 from moldau.base.view_configs import VIEW_CONFIGS
 
 ROOT = Path(__file__).parent.parent
@@ -28,6 +41,7 @@ BROKER_TABLES = (
     ("Replication and the controllers' quorum", cluster),
     ("Transactions", transactions),
     ("Groups and their offsets", groups),
+    ("The state of share groups", share_coordinator),
     ("Only in Moldau", own),
 )
 DOCUMENTATION_HEAD = """# Configuration
@@ -130,6 +144,10 @@ def configuration_page() -> str:
     parts.append(
         "## Topic keys\n\nA topic without a value of its own has that of the broker key.\n\n"
         + _table(rows_of(topics), has_broker_key=True)
+    )
+    parts.append(
+        "## Group keys\n\nA group without a value of its own has that of the broker key ([groups](groups.md)).\n\n"
+        + _table(GROUP_CONFIGS.values(), has_broker_key=True)
     )
     parts.append(f"## Views\n\n[Views](views.md) are topics with these keys.\n\n{_table(VIEW_CONFIGS)}")
     parts.append(

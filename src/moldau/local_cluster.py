@@ -30,6 +30,10 @@ from moldau.base.settings.node import (
     PROCESS_ROLES,
 )
 from moldau.base.settings.own import METRICS_LISTENER
+from moldau.base.settings.share_coordinator import (
+    SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR,
+    SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR,
+)
 from moldau.base.settings.transactions import TRANSACTION_STATE_LOG_MIN_ISR, TRANSACTION_STATE_LOG_REPLICATION_FACTOR
 
 HOST: Final = "127.0.0.1"
@@ -90,6 +94,8 @@ def node_properties(node: NodeAddress, nodes: Sequence[NodeAddress], data_dir: s
         OFFSETS_TOPIC_REPLICATION_FACTOR.name: replicas,
         TRANSACTION_STATE_LOG_REPLICATION_FACTOR.name: replicas,
         TRANSACTION_STATE_LOG_MIN_ISR.name: "2" if len(nodes) >= REPLICAS else "1",
+        SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR.name: replicas,
+        SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR.name: "2" if len(nodes) >= REPLICAS else "1",
         MIN_INSYNC_REPLICAS.name: "2" if len(nodes) >= REPLICAS else "1",
         **FAST_FAILOVER,
         **({METRICS_LISTENER.name: f"{HOST}:{node.metrics_port}"} if node.metrics_port else {}),

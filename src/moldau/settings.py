@@ -40,6 +40,7 @@ from moldau.base.settings import groups, log, node, own, security
 from moldau.base.settings.fields import read_settings, setting, setting_values
 from moldau.base.topic_configs import TOPIC_CONFIGS, topic_config_values
 from moldau.coordinator.group.settings import GroupSettings, read_groups
+from moldau.coordinator.share.settings import ShareCoordinatorSettings, ShareStateTopicSettings
 from moldau.coordinator.transaction.settings import TransactionLogSettings, TransactionSettings
 from moldau.platforms.addresses import FALLBACK_HOST, is_own_host, own_host
 from moldau.security.authorizer_settings import AuthorizerSettings
@@ -118,6 +119,8 @@ class Settings:
     groups: GroupSettings
     transactions: TransactionSettings
     transaction_log: TransactionLogSettings
+    share_coordinator: ShareCoordinatorSettings
+    share_state_topic: ShareStateTopicSettings
     quorum: QuorumSettings
     sessions: BrokerSessionSettings
     replication: ReplicationSettings
@@ -265,6 +268,8 @@ def _build_settings(
         groups=read_groups(values),
         transactions=read_settings(TransactionSettings, values.value),
         transaction_log=read_settings(TransactionLogSettings, values.value),
+        share_coordinator=read_settings(ShareCoordinatorSettings, values.value),
+        share_state_topic=read_settings(ShareStateTopicSettings, values.value),
         quorum=quorum,
         sessions=read_settings(BrokerSessionSettings, values.value),
         replication=read_replication(values),

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from moldau.base.steps import TurnItems, finish
+from moldau.coordinator.group.configs import GroupConfigs
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups
 from moldau.coordinator.group.consumer.migration import Migration
@@ -47,7 +48,7 @@ class InMemoryConsumerShard:
         self._open()
 
     def _open(self) -> None:
-        self.state = GroupState(self._settings, self.current, self.clock, Random(1))
+        self.state = GroupState(self._settings, self.current, self.clock, Random(1), GroupConfigs(self.current))
         self.groups = ConsumerGroups(self.state, self._migration)
 
     def group(self, group_id: str = "g") -> ConsumerGroup:

@@ -1,4 +1,4 @@
-"""The groups of one shard, of both kinds, with a log, a clock and topics in memory. Records are committed at once.
+"""The groups of one shard, of all kinds, with a log, a clock and topics in memory. Records are committed at once.
 
 Records are encoded and decoded before they are applied, as in a log. `check_replay` checks whether another coordinator,
 with nothing but the log, has the same state.
@@ -6,7 +6,7 @@ with nothing but the log, has the same state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -15,19 +15,25 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.promise import Promise
 from moldau.base.steps import TurnItems
 from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, State
+from moldau.coordinator.group.configs import GroupConfigs
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.serde import encode_record
 from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.share.group import ShareGroup
+from moldau.coordinator.group.share.initializing import Initialization
+from moldau.coordinator.group.share.states import NO_STATES, StatePartitions
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Outcome
 from moldau.metadata.apply import Changes, apply
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
+from moldau.metadata.records import ConfigResource
 from moldau.testing.clock import FakeClock
-from moldau.wire.log_records.metadata import PartitionRecord, RemoveTopicRecord, TopicRecord
+from moldau.wire.log_records.metadata import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from moldau.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from moldau.wire.schema import MetadataRecord
 
 Decide = Callable[[Groups], Outcome[Any]]
@@ -38,6 +44,8 @@ class InMemoryGroupShard:
         self.clock = FakeClock()
         self.current = CurrentImage()
         self.settings = settings
+        self.broker_configs: dict[str, str] = {}
+        """Read when a group is asked for the first time."""
         self.log: list[tuple[bytes, bytes | None]] = []
         self.written: list[CoordinatorRecord] = []
         self.refuses_next_records = False
@@ -45,12 +53,15 @@ class InMemoryGroupShard:
         self._topics_created = 0
         self._rng = Random(1)
         self.current.add_listener(self._on_image)
+        self.initializations: list[Initialization] = []
+        """States of share partitions that are to be made."""
         self.groups = self._open()
         self._reader = self._open()
         """Another coordinator, which reads only the log."""
 
     def _open(self) -> Groups:
-        return Groups(self.settings, self.current, self.clock, self._rng)
+        configs = GroupConfigs(self.current, 0, self.broker_configs)
+        return Groups(self.settings, self.current, self.clock, self._rng, configs, self.initializations.append)
 
     def set(self, **settings: Any) -> None:
         self.settings = replace(self.settings, **settings)
@@ -83,6 +94,14 @@ class InMemoryGroupShard:
         if isinstance(response, KafkaError):
             raise response
         return response, self.written[before:]
+
+    def share_heartbeat(self, request: ShareGroupHeartbeatRequest, client_id: str = "") -> ShareGroupHeartbeatResponse:
+        client = Client(client_id or request.member_id, "/here", 1)
+        response = self.submit(lambda groups: groups.share_heartbeat(request, client)).value()
+        if isinstance(response, KafkaError):
+            raise response
+        assert isinstance(response, ShareGroupHeartbeatResponse)
+        return response
 
     def execute(self, outcome: Outcome[Any]) -> None:
         if outcome.records and self.refuses_next_records:
@@ -135,7 +154,10 @@ class InMemoryGroupShard:
             found = other.get(group_id)
             if isinstance(group, ConsumerGroup):
                 assert isinstance(found, ConsumerGroup)
-                assert _consumer_group_state(found) == _consumer_group_state(group)
+                assert _modern_group_state(found) == _modern_group_state(group)
+            elif isinstance(group, ShareGroup):
+                assert isinstance(found, ShareGroup)
+                assert _modern_group_state(found) == _modern_group_state(group)
             elif isinstance(group, ClassicGroup) and group.state is State.STABLE:
                 assert isinstance(found, ClassicGroup)
                 assert _classic_group_state(found) == _classic_group_state(group)
@@ -157,6 +179,9 @@ class InMemoryGroupShard:
     def delete_topic(self, name: str) -> None:
         self._publish([RemoveTopicRecord(self.current.image.topics[name].id)])
 
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        self._publish([ConfigRecord(ConfigResource.GROUP, group_id, name, value) for name, value in configs.items()])
+
     def _publish(self, records: list[MetadataRecord]) -> None:
         image = self.current.image
         self.current.publish(*apply(image, records, image.offset + len(records), 1))
@@ -171,16 +196,25 @@ def _partition(topic_id: bytes, index: int) -> PartitionRecord:
     return PartitionRecord(partition_id=index, topic_id=topic_id, replicas=[1], isr=[1], leader=1)
 
 
-def _consumer_group_state(group: Group) -> dict[str, Any]:
-    """Return the state of a consumer group, including counts, without soft state."""
+def _modern_group_state(group: Group) -> dict[str, Any]:
+    """Return the state of a consumer or share group, including counts, without soft state."""
     subscriptions = {
         name: value for name, value in vars(group)["subscriptions"].__dict__.items() if name != "_subscribed_groups"
     }
     return {
         name: value
         for name, value in vars(group).items()
-        if name not in ("must_resolve_topics", "unconfirmed", "subscriptions")
-    } | subscriptions
+        if name not in ("must_resolve_topics", "is_settled", "unconfirmed", "subscriptions", "states")
+    } | {**subscriptions, "states": _logged_states(vars(group).get("states", NO_STATES))}
+
+
+def _logged_states(states: StatePartitions) -> tuple[Any, ...]:
+    """Return the states of share partitions, without the times at which the coordinator got to know them."""
+    by_topic = [
+        {topic_id: (topic.name, topic.partitions) for topic_id, topic in topics.items()}
+        for topics in (states.initializing, states.initialized)
+    ]
+    return (*by_topic, states.deleting)
 
 
 def _classic_group_state(group: ClassicGroup) -> dict[str, Any]:

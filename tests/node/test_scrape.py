@@ -99,7 +99,7 @@ def test_no_step_is_large_however_many_groups_and_committed_offsets_there_are(
     committed = OffsetCommitValue(-5, -1, "", 0, -1, bytes(16))
     machines = []
     for shard in range(50):
-        state = GroupState(*(cast(Any, None) for _ in range(4)))
+        state = GroupState(*(cast(Any, None) for _ in range(5)))
         for number in range(PIECE_SERIES - 1):
             state.groups[f"g{shard}-{number}"] = cast(Group, SimpleNamespace(members=()))
         indexes = range(shard, PARTITIONS + 50, 50)

@@ -16,6 +16,8 @@ from quorum_actor import QuorumActor
 from replication_actor import ReplicationActor
 from script import parse, run_script
 from sessions_actor import SessionsActor
+from share_groups_actor import ShareGroupsActor
+from share_states_actor import ShareStatesActor
 from transactional_offsets_actor import TransactionalOffsetsActor
 from transactions_actor import TransactionsActor
 
@@ -28,9 +30,11 @@ ACTORS: dict[
         | ClassicGroupsActor
         | ConsumerGroupsActor
         | GroupMigrationActor
+        | ShareGroupsActor
         | QuorumActor
         | MqttActor
         | TransactionsActor
+        | ShareStatesActor
     ],
 ] = {
     "fetch_sessions": SessionsActor,
@@ -39,11 +43,13 @@ ACTORS: dict[
     "classic_groups": ClassicGroupsActor,
     "consumer_groups": ConsumerGroupsActor,
     "group_migration": GroupMigrationActor,
+    "share_groups": ShareGroupsActor,
     "transactional_offsets": TransactionalOffsetsActor,
     "replication": ReplicationActor,
     "quorum": QuorumActor,
     "mqtt": MqttActor,
     "transactions": TransactionsActor,
+    "share_states": ShareStatesActor,
 }
 SCRIPTS = sorted(HERE.glob("*/*.txt"))
 WITH_REGEXES = {"consumer_groups/regex_subscriptions", "consumer_groups/takeover", "group_migration/static"}

@@ -16,14 +16,26 @@ import pytest
 
 from moldau.base.broker_configs import BROKER_CONFIGS, IMPLEMENTED
 from moldau.base.config_def import ConfigDef
-from moldau.base.settings import accepted, cluster, groups, log, node, oauth, own, security, topics, transactions
+from moldau.base.settings import (
+    accepted,
+    cluster,
+    groups,
+    log,
+    node,
+    oauth,
+    own,
+    security,
+    share_coordinator,
+    topics,
+    transactions,
+)
 from moldau.base.topic_configs import TOPIC_CONFIGS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "moldau"
 TABLES = PACKAGE / "base" / "settings"
 GENERATED = PACKAGE / "wire" / "messages"
-MODULES = (accepted, cluster, groups, log, node, oauth, own, security, topics, transactions)
+MODULES = (accepted, cluster, groups, log, node, oauth, own, security, share_coordinator, topics, transactions)
 
 KEYS_OF_SOMETHING_ELSE = {
     "cli/kafka/console_producer.py": "options of Java's producer",

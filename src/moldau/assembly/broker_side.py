@@ -17,6 +17,7 @@ from moldau.base.counters import Counters
 from moldau.base.ids import Uuid
 from moldau.base.listeners import Listener
 from moldau.base.promise import Promise
+from moldau.base.settings.groups import GROUP_SHARE_MAX_SHARE_SESSIONS
 from moldau.base.settings.log import PRODUCER_ID_EXPIRATION_MS
 from moldau.base.settings.own import MOLDAU_MAX_DECOMPRESSED_BYTES, MOLDAU_VIEWS_KEPT_BYTES
 from moldau.base.settings.transactions import TRANSACTION_PARTITION_VERIFICATION_ENABLE
@@ -52,6 +53,10 @@ from moldau.runtime.cleaning.ports import ThreadSegmentCleaner
 from moldau.runtime.cleaning.settings import cleaner_settings
 from moldau.runtime.controller.channel import ControllerChannel
 from moldau.runtime.coordinators.group import GroupCoordinator, offsets_topic
+from moldau.runtime.coordinators.partition_ends import PartitionEnds
+from moldau.runtime.coordinators.share import ShareCoordinator, share_state_topic
+from moldau.runtime.coordinators.share_group_offsets import ShareGroupOffsets
+from moldau.runtime.coordinators.share_states import CoordinatedShareStates
 from moldau.runtime.coordinators.topic import CoordinatorTopic
 from moldau.runtime.coordinators.transaction import TransactionCoordinator, transaction_topic
 from moldau.runtime.coordinators.transaction_gate import Patience, TransactionGate
@@ -62,6 +67,9 @@ from moldau.runtime.image_log import LeadershipLog
 from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.replication.fetchers import ReplicaFetchers
 from moldau.runtime.replication.isr_changes import IsrChanges
+from moldau.runtime.share.dead_letters import DeadLetters
+from moldau.runtime.share.fetches import ShareFetches
+from moldau.runtime.share.partitions import SharePartitions
 from moldau.runtime.views.ports import ViewsInThread, missing_for_views
 from moldau.security.quotas.limits import ClientLimits
 from moldau.server.apis import broker_handlers, create_handlers
@@ -73,6 +81,8 @@ from moldau.server.parts import BrokerParts
 from moldau.server.router import Router
 from moldau.server.throttling import Throttling
 from moldau.settings import Settings
+from moldau.share.ports import ShareStates
+from moldau.share.sessions import ShareSessions
 from moldau.views.shown_runs import ResultBudget
 from moldau.wire.messages.broker_registration import BrokerRegistrationRequest, Feature
 from moldau.wire.messages.broker_registration import Listener as RegisteredListener
@@ -128,12 +138,21 @@ class BrokerSide:
         self._lease = self._leader_lease()
         self.views = views_of(self.partitions, world, settings.broker_layers())
         self._fetchers = self._replica_fetchers(store)
-        self.groups = group_coordinator(settings, world, current, channel, self.partitions)
+        self.share_coordinator = share_coordinator(settings, world, current, channel, self.partitions)
+        self._coordinated_share_states = CoordinatedShareStates(
+            settings.node_id, self.share_coordinator, self._broker_client("share states"), self._own_work
+        )
+        self.share_states: ShareStates = self._coordinated_share_states
+        self.groups = group_coordinator(settings, world, current, channel, self.partitions, self.share_states)
+        self._partition_ends = PartitionEnds(current, self._broker_client("ends of partitions"))
+        self.share_offsets = ShareGroupOffsets(self.share_states, self._partition_ends, self._own_work)
         self.producer_ids = ProducerIds(controller_allocator(channel, settings.node_id, lambda: self.lifecycle.epoch))
-        self._brokers = self._broker_client()
+        self._brokers = self._broker_client("transactions")
         self.transactions = transaction_coordinator(
             settings, world, current, channel, self.partitions, self.producer_ids, self._brokers
         )
+        self.shares = self._share_partitions(channel)
+        self.share_fetches = ShareFetches(self.shares, world.timers, world.run_in_thread)
         self.verifications = Verifications()
         self.parked: ParkedFetches[FetchResponse] = ParkedFetches(world.timers)
         self.housekeeping = self._log_housekeeping(store)
@@ -152,6 +171,30 @@ class BrokerSide:
         world = self._world
         new_logs = NewLogs(self._settings.node_id, store, world.run_in_thread, world.clock, world.rng, self._faults)
         return ChunkedLayout(self._on_image, self._finish_some, new_logs, self._own_work)
+
+    def _share_partitions(self, channel: ControllerChannel) -> SharePartitions:
+        world = self._world
+        dead_letters = DeadLetters(
+            self._current,
+            self._broker_client("dead letters"),
+            channel,
+            lambda: broker_layers(self._current.image, self._settings.node_id, self._static),
+            lambda overrides: self._topic_configs(self._current.image, overrides),
+            world.clock,
+            self._own_work,
+            world.run_in_thread,
+        )
+        return SharePartitions(
+            self.partitions,
+            self._current,
+            self.share_states,
+            self.groups.configs.share_limits_of,
+            dead_letters,
+            ShareSessions(self._number(GROUP_SHARE_MAX_SHARE_SESSIONS)),
+            world.clock,
+            self._own_work,
+            world.run_in_thread,
+        )
 
     def _follow_images(self) -> None:
         node_id, current = self._settings.node_id, self._current
@@ -239,13 +282,13 @@ class BrokerSide:
             lambda: self.housekeeping.purge(world.run_in_thread, world.on_fault),
         )
 
-    def _broker_client(self) -> BrokerClient:
+    def _broker_client(self, purpose: str) -> BrokerClient:
         return BrokerClient(
             self._settings.node_id,
             self._current,
             self._world.peers,
             self._settings.inter_broker_listener_name,
-            "transactions",
+            purpose,
             lambda api, request: self.router.ask_here(api, request),
         )
 
@@ -282,6 +325,10 @@ class BrokerSide:
             find_view_counts=self.partitions.view_counts,
             groups=self.groups,
             transactions=self.transactions,
+            share_coordinator=self.share_coordinator,
+            share_offsets=self.share_offsets,
+            shares=self.shares,
+            share_fetches=self.share_fetches,
             verifications=self.verifications,
             gate=self._transaction_gate(),
             producer_ids=self.producer_ids,
@@ -339,16 +386,21 @@ class BrokerSide:
         self._fetchers.on_image(image, changes)
         self.groups.on_image(image, changes)
         self.transactions.on_image(image, changes)
+        self.share_coordinator.on_image(image, changes)
+        self.shares.on_partitions_changed()
         if any(kind == ConfigResource.BROKER for kind, _ in changes.configs):
             self.cleaner.reconfigure(cleaner_settings(broker_layers(image, self._settings.node_id, self._static)))
 
     def _on_lease_changed(self) -> None:
         self.groups.shards.follow_lease()
         self.transactions.shards.follow_lease()
+        self.share_coordinator.shards.follow_lease()
+        self.shares.on_partitions_changed()
 
     def connection_gone(self, address: str) -> None:
         """Called when a client's connection has ended."""
         self.telemetry.connection_gone(address)
+        self.share_fetches.connection_gone(address)
 
     def _fetch_sessions(self) -> SessionCache:
         slots = self._settings.max_incremental_fetch_session_cache_slots
@@ -395,6 +447,8 @@ class BrokerSide:
         every(QUOTA_CLEANUP_MS, lambda: self.throttling.limits.forget_idle(world.clock.monotonic_ms()))
         every(settings.transaction_log.removal_check_interval_ms, self.transactions.expire)
         every(settings.offsets_retention_check_interval_ms, self.groups.expire_offsets)
+        every(settings.share_coordinator.cold_snapshot_interval_ms, self.share_coordinator.snapshot_cold)
+        every(settings.share_state_topic.prune_interval_ms, self.share_coordinator.prune)
         every(settings.replica_high_watermark_checkpoint_interval_ms, partial(logs.write_checkpoints, *in_thread))
         self.cleaner.start()
         self._isr_changes.look_for_laggards(self.partitions, max(settings.replication.lag_time_max_ms // 2, 1))
@@ -406,8 +460,11 @@ class BrokerSide:
     def release(self) -> None:
         """Send responses to waiting requests, before a listener stops."""
         self.parked.release_all()
+        self.share_fetches.release_all()
         self.groups.close()
         self.transactions.close()
+        self._coordinated_share_states.close()
+        self.share_coordinator.close()
 
     def stop(self) -> None:
         """Stop everything that works without a request."""
@@ -419,6 +476,7 @@ class BrokerSide:
         self._fetchers.close()
         self._isr_changes.close()
         self._chores.stop()
+        self.shares.close()
         self.housekeeping.stop()
         self._chunked_layout.stop()
         self._finish_some(sys.maxsize)
@@ -442,7 +500,12 @@ def views_of(partitions: Partitions, world: World, configs: BrokerLayers) -> Vie
 
 
 def group_coordinator(
-    settings: Settings, world: World, current: CurrentImage, channel: ControllerChannel, partitions: Partitions
+    settings: Settings,
+    world: World,
+    current: CurrentImage,
+    channel: ControllerChannel,
+    partitions: Partitions,
+    share_states: ShareStates,
 ) -> GroupCoordinator:
     topic = offsets_topic(
         settings.offsets_topic_num_partitions,
@@ -458,6 +521,8 @@ def group_coordinator(
         world.clock,
         world.own_work(),
         world.rng,
+        settings.broker_layers().static,
+        share_states,
     )
 
 
@@ -484,6 +549,26 @@ def transaction_coordinator(
         current,
         producer_ids,
         brokers,
+        world.clock,
+        world.own_work(),
+    )
+
+
+def share_coordinator(
+    settings: Settings, world: World, current: CurrentImage, channel: ControllerChannel, partitions: Partitions
+) -> ShareCoordinator:
+    topic = share_state_topic(
+        settings.share_state_topic.num_partitions,
+        settings.share_state_topic.replication_factor,
+        settings.share_state_topic.segment_bytes,
+        settings.share_state_topic.min_insync_replicas,
+    )
+    return ShareCoordinator(
+        settings.share_coordinator,
+        CoordinatorTopic(topic, current, channel),
+        settings.node_id,
+        partitions,
+        current,
         world.clock,
         world.own_work(),
     )

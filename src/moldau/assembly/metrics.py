@@ -19,7 +19,7 @@ from moldau.base.errors import StorageFault
 from moldau.base.loop_watch import LOOP_WATCH
 from moldau.client.peer_connections import PeerConnections
 from moldau.coordinator.group.state import GroupState
-from moldau.metrics import clients, cluster, groups, node, partitions, quorum, topics
+from moldau.metrics import clients, cluster, groups, node, partitions, quorum, shares, topics
 from moldau.metrics.lag_history import UNKNOWN_OFFSET, LagHistory, Place
 from moldau.metrics.node import Value
 from moldau.platforms.open_files import open_files_limit
@@ -119,6 +119,7 @@ class NodeMetrics:
         yield from pieces(_PURGATORY, [(labels(delayedOperation="Fetch"), len(side.parked))])
         yield from _transactions(side)
         yield from self._groups(side)
+        yield from _shares(side)
         yield from clients.collect(side.telemetry.received.live(self._clock.monotonic_ms()))
 
     def _groups(self, side: BrokerSide) -> Iterator[Step]:
@@ -228,6 +229,14 @@ def _broker_values(side: BrokerSide, state: int) -> Iterator[Value]:
     refused = "moldau_telemetry_refused_total"
     yield Value(refused, COUNTER, "Pushes that could not be read.", received.refused)
     yield Value("moldau_cleaner_given_up_logs", GAUGE, "Logs no longer compacted.", len(cleaner.uncleanable))
+
+
+def _shares(side: BrokerSide) -> Iterator[Step]:
+    local, sessions = side.shares, side.shares.sessions
+    shared = [
+        shares.Shared(each.share.key.group_id, each.partition.name.topic, each.share.window) for each in local.ready()
+    ]
+    yield from shares.collect(len(sessions), sessions.places, local.traffic, shared)
 
 
 def _transactions(side: BrokerSide) -> Iterator[str]:

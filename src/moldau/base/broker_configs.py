@@ -25,9 +25,21 @@ from moldau.base.config_def import (
     rows_of,
 )
 from moldau.base.errors import ErrorCode, KafkaError
-from moldau.base.settings import accepted, cluster, groups, log, node, oauth, own, security, topics, transactions
+from moldau.base.settings import (
+    accepted,
+    cluster,
+    groups,
+    log,
+    node,
+    oauth,
+    own,
+    security,
+    share_coordinator,
+    topics,
+    transactions,
+)
 
-IMPLEMENTED: Final = rows_of(node, security, log, cluster, transactions, groups, oauth, own)
+IMPLEMENTED: Final = rows_of(node, security, log, cluster, transactions, groups, share_coordinator, oauth, own)
 IMPLEMENTED_NAMES: Final = frozenset(row.name for row in IMPLEMENTED)
 BROKER_CONFIGS: Final[Mapping[str, ConfigDef]] = {row.name: row for row in (*IMPLEMENTED, *accepted.ACCEPTED)}
 

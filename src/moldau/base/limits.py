@@ -171,6 +171,10 @@ TRANSACTION_REQUEST_BYTES_MAX: Final = 1 << 20
 """Largest request about transactions. A transaction of 30,000 partitions needs an eighth of it, and brokers send only
 as many markers at a time as fit."""
 
+SHARE_STATE_REQUEST_BYTES_MAX: Final = 1 << 20
+"""Largest request to a share coordinator. 10,000 state batches, the most of a partition, take a quarter of it, and
+brokers send only as many partitions at a time as fit."""
+
 UNVERIFIED_BYTES_MAX: Final = 256 << 20
 """Records that wait for the coordinator of their transaction. Further ones are refused with a retriable error."""
 

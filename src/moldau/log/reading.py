@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from moldau.log.files import File
 from moldau.log.segment import Segment
 from moldau.log.segments import Segments
 from moldau.log.txn_index import AbortedTxn
+from moldau.log.walk import walk_headers
 from moldau.wire.batch import BATCH_HEADER_BYTES, LENGTH_PREFIX, BatchHeader, read_header
 
 
@@ -100,3 +102,18 @@ def aborted_between(segments: Segments, offset: int, up_to: int) -> list[Aborted
         if segment.txn_index.lists_all_begun_before(up_to):
             break
     return sorted(found, key=lambda txn: txn.first_offset)
+
+
+def whole_batches(piece: Slice, up_to: int) -> list[tuple[int, BatchHeader]]:
+    """Return the position and header of each batch of a slice that begins before the offset `up_to`, without the last
+    one if the slice cuts it off. Raise StorageFault, MalformedData."""
+    end = piece.position + piece.length
+    found: list[tuple[int, BatchHeader]] = []
+    for position, header in walk_headers(piece.file, piece.position, sys.maxsize):
+        after = position + header.size_in_bytes
+        if after > end or header.base_offset >= up_to:
+            break
+        found.append((position, header))
+        if after == end:
+            break
+    return found

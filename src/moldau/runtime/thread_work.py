@@ -6,12 +6,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import thread_time
+from typing import TypeVar
 
 from moldau.base.errors import StorageFault
+from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
+from moldau.base.steps import WaitingSteps
 from moldau.runtime.internal_errors import complete_alone
 
 log = logging.getLogger("moldau.server")
+R = TypeVar("R")
 
 
 class ThreadWork:
@@ -61,3 +66,28 @@ class ThreadWork:
         self._is_closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False)
+
+
+def in_thread(run_in_thread: RunInThread, work: Callable[[], R]) -> WaitingSteps[R]:
+    """Wait for the result of `work`, which is called in a thread. What it raises is raised here."""
+    outcome: list[R] = []
+    errors: list[Exception] = []
+    took_s = 0.0
+
+    def run() -> None:
+        nonlocal took_s
+        began_s = thread_time()
+        try:
+            outcome.append(work())
+        except Exception as error:  # it must not leave the thread: that would stop the node
+            errors.append(error)
+        took_s = thread_time() - began_s
+
+    done = run_in_thread(run)
+    if not done.done:
+        yield done.map(lambda _: took_s)
+    if errors:
+        # `pop`: the error has this frame in its traceback. If the frame kept the error, both would be garbage that only
+        # a collection finds, with everything that the work had in memory.
+        raise errors.pop()
+    return outcome[0]

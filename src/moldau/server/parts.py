@@ -21,10 +21,14 @@ from moldau.replica.waiting import ParkedFetches
 from moldau.runtime.broker.producer_ids import ProducerIds
 from moldau.runtime.controller.channel import AskController, TopicCreator
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.runtime.coordinators.share import ShareCoordinator
+from moldau.runtime.coordinators.share_group_offsets import ShareGroupOffsets
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.runtime.coordinators.transaction_gate import TransactionGate
 from moldau.runtime.log_levels import LogLevels
 from moldau.runtime.quorum.driver import QuorumDriver
+from moldau.runtime.share.fetches import ShareFetches
+from moldau.runtime.share.partitions import SharePartitions
 from moldau.security.token_settings import TokenSettings
 from moldau.server.client_software import ClientSoftware
 from moldau.server.handler import Handler
@@ -49,6 +53,10 @@ class BrokerParts:
     find_view_counts: Callable[[str], ViewCounts | None]
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    share_coordinator: ShareCoordinator
+    share_offsets: ShareGroupOffsets
+    shares: SharePartitions
+    share_fetches: ShareFetches
     verifications: Verifications
     gate: TransactionGate
     producer_ids: ProducerIds

@@ -21,6 +21,7 @@ from moldau.server.conversation import LongReply
 from moldau.server.handler import Handler
 from moldau.wire.codec import Framer, Outgoing, size_of
 from moldau.wire.messages.fetch import FetchResponse
+from moldau.wire.messages.share_fetch import ShareFetchResponse
 from moldau.wire.schema import Message
 
 C = TypeVar("C")
@@ -73,7 +74,7 @@ class Throttling:
             self._counters.add(REQUESTS_THROTTLED)
         return pause
 
-    def fetch_pause_ms(self, principal: Principal, client_id: str, response: FetchResponse) -> int:
+    def fetch_pause_ms(self, principal: Principal, client_id: str, response: FetchResponse | ShareFetchResponse) -> int:
         """Count the records of a fetch response, and return how long its client must pause."""
         size = sum(size_of(data.records) for topic in response.responses for data in topic.partitions if data.records)
         pause = self.limits.record(CONSUMER_BYTE_RATE, principal.name, client_id, size, self._clock.monotonic_ms())
@@ -125,7 +126,7 @@ class ThrottledRequest:
     def set_pause(self, response: Any) -> int:
         """Count the request; write the pause into the response, and return it."""
         pause_ms = self.pause_ms()
-        if isinstance(response, FetchResponse) and not self._is_exempt:
+        if isinstance(response, FetchResponse | ShareFetchResponse) and not self._is_exempt:
             pause_ms = max(pause_ms, self._throttling.fetch_pause_ms(*self._client, response))
         if pause_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = max(response.throttle_time_ms, pause_ms)

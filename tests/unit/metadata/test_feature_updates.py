@@ -23,10 +23,11 @@ def update(
 def test_a_feature_is_switched_off_and_on_again() -> None:
     cluster = ControlledCluster([1])
     assert update(cluster, FeatureUpdateKey("group.version", 0, SAFE)).error_code == 0
-    assert cluster.image.features == {"metadata.version": 30, "transaction.version": 2}
+    assert cluster.image.features == {"metadata.version": 30, "transaction.version": 2, "share.version": 2}
     assert decide_bootstrap(cluster.image).records == (), "a feature that was switched off stays off"
     assert update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE)).error_code == 0
-    assert cluster.image.features == {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
+    others = {"metadata.version": 30, "transaction.version": 2, "share.version": 2}
+    assert cluster.image.features == {**others, "group.version": 1}
     response = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
     assert ([each.feature for each in response.results], cluster.records) == (["group.version"], ())
 
@@ -73,7 +74,8 @@ def test_a_downgrade_to_a_newer_level_is_refused() -> None:
 def test_every_broker_and_controller_must_support_the_new_level() -> None:
     cluster = ControlledCluster([1])
     update(cluster, FeatureUpdateKey("group.version", 0, SAFE))
-    cluster.register(2, features={"metadata.version": (30, 30), "transaction.version": (0, 2)})
+    others = {"metadata.version": (30, 30), "transaction.version": (0, 2), "share.version": (0, 2)}
+    cluster.register(2, features=others)
     refused = update(cluster, FeatureUpdateKey("group.version", 1, UPGRADE))
     assert "Broker 2 does not support this feature" in (refused.error_message or "")
     cluster.unregister(2)
@@ -93,6 +95,7 @@ def test_the_log_of_an_older_release_gets_the_newer_features() -> None:
     assert [(each.name, each.feature_level) for each in records if isinstance(each, FeatureLevelRecord)] == [
         ("group.version", 1),
         ("transaction.version", 2),
+        ("share.version", 2),
     ]
     assert decide_bootstrap(cluster.image).records == ()
 

@@ -121,6 +121,13 @@ MESSAGE_TIMESTAMP_BEFORE_MAX_MS: Final = _like(
     log.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS, "message.timestamp.before.max.ms"
 )
 MESSAGE_TIMESTAMP_AFTER_MAX_MS: Final = _like(log.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS, "message.timestamp.after.max.ms")
+ERRORS_DEADLETTERQUEUE_GROUP_ENABLE: Final = ConfigDef(
+    "errors.deadletterqueue.group.enable",
+    BOOLEAN,
+    False,
+    None,
+    "Whether groups may write their dead letters into the topic.",
+)
 LEADER_REPLICATION_THROTTLED_REPLICAS: Final = ConfigDef(
     "leader.replication.throttled.replicas",
     LIST,

@@ -32,6 +32,10 @@ from moldau.base.settings.node import (
     SECURITY_INTER_BROKER_PROTOCOL,
 )
 from moldau.base.settings.security import AUTHORIZER_CLASS_NAME
+from moldau.base.settings.share_coordinator import (
+    SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR,
+    SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR,
+)
 from moldau.base.settings.transactions import TRANSACTION_STATE_LOG_MIN_ISR, TRANSACTION_STATE_LOG_REPLICATION_FACTOR
 from moldau.local_cluster import BOOTSTRAP_LISTENER, FAST_FAILOVER, HOST, REPLICAS, NodeAddress
 from moldau.secure_setup.settings import (
@@ -189,6 +193,8 @@ def _defaults(plan: CoresPlan) -> dict[str, str]:
         OFFSETS_TOPIC_REPLICATION_FACTOR.name: replicas,
         TRANSACTION_STATE_LOG_REPLICATION_FACTOR.name: replicas,
         TRANSACTION_STATE_LOG_MIN_ISR.name: in_sync,
+        SHARE_COORDINATOR_STATE_TOPIC_REPLICATION_FACTOR.name: replicas,
+        SHARE_COORDINATOR_STATE_TOPIC_MIN_ISR.name: in_sync,
         MIN_INSYNC_REPLICAS.name: in_sync,
         **({} if plan.machines else ONE_MACHINE_TIMEOUTS),
     }

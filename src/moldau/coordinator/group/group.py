@@ -22,12 +22,12 @@ class Group(Protocol):
 
     @property
     def type_name(self) -> str:
-        """`classic` or `consumer`, as in ListGroups."""
+        """`classic`, `consumer` or `share`, as in ListGroups."""
         ...
 
     @property
     def protocol_type(self) -> str:
-        """`consumer` for consumers; empty if no member has joined yet."""
+        """`consumer` for consumers, `share` for share consumers; empty if no member has joined yet."""
         ...
 
     @property
@@ -37,6 +37,12 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool: ...
+
+    @property
+    def stays_when_empty(self) -> bool:
+        """Whether the group stays without members and offsets: it does not expire, and no group of another type
+        replaces it."""
+        ...
 
     def is_subscribed_to(self, topic: str) -> bool:
         """Whether a member reads the topic, as far as the coordinator knows. If so, its offsets must not be removed."""

@@ -1,6 +1,7 @@
 """One shard of the group coordinator as a state machine: requests of classic members, records and deadlines.
 
-Requests of consumer groups go to `consumer`, commits to `offsets`, those of administrators to `listing`.
+Requests of consumer groups go to `consumer`, those of share groups to `share`, commits to `offsets`, those of
+administrators to `listing`.
 
 It has no log, socket or clock of its own: `runtime/coordinators/shard` appends its records and runs its deadlines.
 """
@@ -8,6 +9,7 @@ It has no log, socket or clock of its own: `runtime/coordinators/shard` appends 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -19,6 +21,7 @@ from moldau.base.turns import LISTED_A_TURN
 from moldau.coordinator.group import offset_removal, serde
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.classic.groups import ClassicGroups
+from moldau.coordinator.group.configs import GroupConfigs
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.heartbeat import ConsumerGroups
 from moldau.coordinator.group.group import Group
@@ -26,6 +29,7 @@ from moldau.coordinator.group.migration.conversions import Conversions
 from moldau.coordinator.group.migration.members import ClassicMembers
 from moldau.coordinator.group.offsets import Offsets
 from moldau.coordinator.group.settings import GroupSettings
+from moldau.coordinator.group.share.heartbeat import Initialize, ShareGroups, ignore_initialization
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, CoordinatorRecord, Deadlines, MayUseTopic, Outcome, any_topic
@@ -38,15 +42,26 @@ from moldau.wire.messages.consumer_group_heartbeat import (
 from moldau.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from moldau.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from moldau.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from moldau.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
 class Groups:
-    def __init__(self, settings: GroupSettings, current: CurrentImage, clock: Clock, rng: Random) -> None:
-        self.state = GroupState(settings, current, clock, rng)
+    def __init__(
+        self,
+        settings: GroupSettings,
+        current: CurrentImage,
+        clock: Clock,
+        rng: Random,
+        configs: GroupConfigs | None = None,
+        initialize: Initialize = ignore_initialization,
+    ) -> None:
+        """`initialize` has the states of share partitions made."""
+        self.state = GroupState(settings, current, clock, rng, configs or GroupConfigs(current))
         self.classic = ClassicGroups(self.state)
         conversions = Conversions(self.state)
         self.consumer = ConsumerGroups(self.state, conversions)
+        self.share = ShareGroups(self.state, initialize)
         self._mixed = ClassicMembers(self.state, self.consumer, conversions)
         self.offsets = Offsets(self.state, self.classic.extend_session)
 
@@ -76,6 +91,11 @@ class Groups:
         self, request: ConsumerGroupHeartbeatRequest, client: Client, may_describe: MayUseTopic
     ) -> Outcome[ConsumerGroupHeartbeatResponse]:
         return self.consumer.heartbeat(request, client, may_describe)
+
+    def share_heartbeat(
+        self, request: ShareGroupHeartbeatRequest, client: Client
+    ) -> Outcome[ShareGroupHeartbeatResponse]:
+        return self.share.heartbeat(request, client)
 
     def leave(self, request: LeaveGroupRequest, client: Client) -> Outcome[LeaveGroupResponse]:
         group = self._consumer_group(request.group_id)
@@ -107,17 +127,23 @@ class Groups:
         state, group_id = self.state, group.group_id
         has_offsets = group_id in state.offsets or bool(state.transactional_offsets.open_of(group_id))
         has_pending = isinstance(group, ClassicGroup) and bool(group.pending_members)
-        return state.groups.get(group_id) is group and group.is_empty and not (has_offsets or has_pending)
+        is_gone = group.is_empty and not group.stays_when_empty
+        return state.groups.get(group_id) is group and is_gone and not (has_offsets or has_pending)
 
     def topics_changed(self, changes: TopicChanges, turn: TurnItems) -> Iterator[Outcome[None] | None]:
-        """Mark the groups that must look at their topics again, and yield the removal of the offsets of deleted topics,
-        as `expire` does."""
+        """Mark the groups that must look at their topics again, and yield the removal of the offsets and share states
+        of deleted topics, as `expire` does."""
         self.consumer.topics_changed(changes)
-        return offset_removal.of_deleted_topics(self.state, changes, turn)
+        self.share.topics_changed(changes)
+        removals = offset_removal.of_deleted_topics(self.state, changes, turn)
+        deleted_ids = frozenset().union(*changes.removed_ids.values())
+        return chain(removals, self.share.forget_topics(deleted_ids.__contains__, turn)) if deleted_ids else removals
 
     def remove_offsets_of_unknown_topics(self, turn: TurnItems) -> Iterator[Outcome[None] | None]:
-        """Yield the removal of offsets whose topic does not exist, as `expire` does."""
-        return offset_removal.of_unknown_topics(self.state, turn)
+        """Yield the removal of offsets and share states whose topic does not exist, as `expire` does."""
+        topics = self.state.current.image.topic_names
+        states = self.share.forget_topics(lambda topic_id: topic_id not in topics, turn)
+        return chain(offset_removal.of_unknown_topics(self.state, turn), states)
 
     def waiting(self) -> Iterator[Promise[Any]]:
         """Yield the promises of all requests that still wait, to fail them when this machine is dropped."""
@@ -153,6 +179,8 @@ class Groups:
         elif isinstance(key, GroupMetadataKey):
             assert value is None or isinstance(value, GroupMetadataValue)
             self.classic.apply(key, value)
+        elif self.share.applies(key):
+            self.share.apply(key, value)
         else:
             self.consumer.apply(key, value)
 
@@ -189,3 +217,4 @@ class Groups:
         self.offsets.loaded()
         self.classic.loaded()
         self.consumer.loaded()
+        self.share.loaded()

@@ -14,12 +14,17 @@ from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, 
 from moldau.coordinator.group.consumer.describe import describe_group
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.group import Group
+from moldau.coordinator.group.share import describe as share_group
+from moldau.coordinator.group.share import offsets as share_offsets
+from moldau.coordinator.group.share.group import ShareGroup
+from moldau.coordinator.group.share.heartbeat import find_share_group
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.machine import Outcome
 from moldau.wire.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from moldau.wire.messages.delete_groups import DeletableGroupResult
 from moldau.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from moldau.wire.messages.list_groups import ListedGroup
+from moldau.wire.messages.share_group_describe import DescribedGroup as DescribedShareGroup
 
 GROUP_NOT_FOUND_MIN_VERSION: Final = 6
 """Earlier versions of DescribeGroups report a missing group as Dead."""
@@ -87,6 +92,12 @@ def describe_consumer_group(state: GroupState, group_id: str, operations: int) -
     return description
 
 
+def describe_share_group(state: GroupState, group_id: str, operations: int) -> DescribedShareGroup:
+    description = share_group.describe_group(find_share_group(state, group_id), state.current.image)
+    description.authorized_operations = operations
+    return description
+
+
 def _member(member: ClassicMember, protocol: str | None) -> DescribedGroupMember:
     """Describe a member. Its metadata and assignment are shown only while the group is stable (`protocol` is set)."""
     described = DescribedGroupMember(member.member_id, member.instance_id, member.client_id, member.client_host)
@@ -94,6 +105,15 @@ def _member(member: ClassicMember, protocol: str | None) -> DescribedGroupMember
         described.member_metadata = member.metadata_of(protocol)
         described.member_assignment = member.assignment
     return described
+
+
+def begin_deletion(state: GroupState, group_id: str) -> Outcome[DeletableGroupResult] | Outcome[share_offsets.Deletion]:
+    """Delete the group; if it is a share group with states, write down first that they are deleted. `delete` comes when
+    they are."""
+    group = state.groups.get(group_id)
+    if isinstance(group, ShareGroup) and group.states:
+        return share_offsets.begin_group_deletion(state, group)
+    return delete(state, group_id)
 
 
 def delete(state: GroupState, group_id: str) -> Outcome[DeletableGroupResult]:

@@ -18,6 +18,7 @@ from moldau.base.turns import CHANGES_A_TURN
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.group import Group
 from moldau.coordinator.group.serde import encode_record
+from moldau.coordinator.group.share.group import ShareGroup
 from moldau.coordinator.group.state import GroupState
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.group.transactional_offsets import TopicAndPartition
@@ -76,6 +77,8 @@ def _group_to_change(state: GroupState, group_id: str) -> Group:
     group = state.groups.get(group_id)
     if group is None:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+    if isinstance(group, ShareGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
     if isinstance(group, ClassicGroup) and not group.is_empty and not group.is_of_consumers:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
     return group

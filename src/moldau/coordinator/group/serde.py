@@ -12,9 +12,10 @@ from typing import Final
 from moldau.base.ids import ZERO_UUID
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.coordinator.serde import RecordCodec
+from moldau.wire.log_records import share_groups
 from moldau.wire.log_records.offsets import RECORDS, OffsetCommitKey, OffsetCommitValue
 
-_CODEC: Final = RecordCodec(RECORDS)
+_CODEC: Final = RecordCodec((*RECORDS, *share_groups.RECORDS))
 _EXPIRING_VERSION: Final = 1
 """The only version of a committed offset that has an expire timestamp, which old clients may still send."""
 decode_record: Final = _CODEC.decode

@@ -10,6 +10,7 @@ from moldau.base.setting_sources import Values
 from moldau.base.settings import groups as keys
 from moldau.base.settings.fields import read_settings, setting, times
 from moldau.coordinator.group.assignors import ASSIGNORS
+from moldau.coordinator.group.assignors.simple import SIMPLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,15 @@ class GroupSettings:
     min_session_timeout_ms: int = setting(keys.GROUP_MIN_SESSION_TIMEOUT_MS)
     max_session_timeout_ms: int = setting(keys.GROUP_MAX_SESSION_TIMEOUT_MS)
     max_size: int = setting(keys.GROUP_MAX_SIZE)
-    consumer_session_timeout_ms: int = setting(keys.GROUP_CONSUMER_SESSION_TIMEOUT_MS)
-    consumer_heartbeat_interval_ms: int = setting(keys.GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS)
     consumer_max_size: int = setting(keys.GROUP_CONSUMER_MAX_SIZE)
     consumer_assignors: tuple[str, ...] = setting(keys.GROUP_CONSUMER_ASSIGNORS)
     """The first is the default, used if no member names one."""
     consumer_migration_policy: str = setting(keys.GROUP_CONSUMER_MIGRATION_POLICY, str.lower)
     """How a group with members may change its protocol: disabled, upgrade, downgrade, bidirectional."""
+    share_max_size: int = setting(keys.GROUP_SHARE_MAX_SIZE)
+    share_sessions_max: int = setting(keys.GROUP_SHARE_MAX_SHARE_SESSIONS)
+    """At each broker."""
+    share_initialize_retry_interval_ms: int = setting(keys.GROUP_SHARE_INITIALIZE_RETRY_INTERVAL_MS)
     offset_metadata_bytes_max: int = setting(keys.OFFSET_METADATA_MAX_BYTES)
     offsets_retention_ms: int = setting(keys.OFFSETS_RETENTION_MINUTES, times(60_000))
 
@@ -42,4 +45,10 @@ def read_groups(values: Values) -> GroupSettings:
     for name in assignors:
         if name not in ASSIGNORS:
             raise values.error(keys.GROUP_CONSUMER_ASSIGNORS, f"{name!r} is unknown; expected {', '.join(ASSIGNORS)}")
-    return read_settings(GroupSettings, values.value)
+    if values.strings(keys.GROUP_SHARE_ASSIGNORS) != (SIMPLE,):
+        raise values.error(keys.GROUP_SHARE_ASSIGNORS, f"there is only one assignor for share groups: {SIMPLE}")
+    settings = read_settings(GroupSettings, values.value)
+    if settings.share_sessions_max < settings.share_max_size:
+        row, members = keys.GROUP_SHARE_MAX_SHARE_SESSIONS, keys.GROUP_SHARE_MAX_SIZE
+        raise values.error(row, f"{row} must be greater than or equal to {members}, {settings.share_max_size}")
+    return settings

@@ -33,16 +33,19 @@ TRANSACTION_VERSION: Final = "transaction.version"
 """Level 1 writes the coordinator's records in a flexible format; level 2 gives the producer a new epoch at the end of
 every transaction (KIP-890)."""
 
+SHARE_VERSION: Final = "share.version"
+"""Level 1 is share groups (KIP-932), level 2 their dead letters (KIP-1191), as in Kafka 4.4."""
+DEAD_LETTERS_LEVEL: Final = 2
+
 SUPPORTED: Final[dict[str, tuple[int, int]]] = {
     METADATA_VERSION: (METADATA_VERSION_LEVEL, METADATA_VERSION_LEVEL),
     GROUP_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
+    SHARE_VERSION: (0, DEAD_LETTERS_LEVEL),
 }
 
 NOT_SUPPORTED: Final = (0, 0)
-ABSENT_FEATURES: Final = frozenset(
-    ("kraft.version", "share.version", "streams.version", "eligible.leader.replicas.version")
-)
+ABSENT_FEATURES: Final = frozenset(("kraft.version", "streams.version", "eligible.leader.replicas.version"))
 """Features of Kafka that this release lacks, or whose level only the storage tool sets (`kraft.version`, which the
 image does not have): they count as level 0, and setting 0 is accepted."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -13,6 +13,7 @@ from moldau.base.settings import topics
 from moldau.base.steps import TurnItems, WaitingSteps, checking
 from moldau.base.topic_names import CONSUMER_OFFSETS_TOPIC
 from moldau.base.turns import CHANGES_A_TURN
+from moldau.coordinator.group.configs import GroupConfigs
 from moldau.coordinator.group.consumer.patterns import PatternsNotMatched
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.settings import GroupSettings
@@ -24,8 +25,10 @@ from moldau.metadata.image import MetadataImage
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.new_topics import NewTopics
 from moldau.runtime.coordinators.shards import Shards
+from moldau.runtime.coordinators.share_group_states import ShareGroupStates
 from moldau.runtime.coordinators.topic import CoordinatorTopic, topic_spec
 from moldau.runtime.own_work import OwnWork
+from moldau.share.ports import ShareStates
 from moldau.wire.messages.create_topics import CreatableTopic
 
 R = TypeVar("R")
@@ -49,15 +52,19 @@ class GroupCoordinator:
         clock: Clock,
         own_work: OwnWork,
         rng: Random,
+        static_configs: Mapping[str, str],
+        share_states: ShareStates,
     ) -> None:
         self.topic = topic
+        self.configs = GroupConfigs(current, node_id, static_configs)
         self._clock = clock
         self._own_work = own_work
+        self.share_states = ShareGroupStates(share_states, self.submit, own_work)
         self.shards: Shards[Groups] = Shards(
             topic,
             node_id,
             partitions,
-            lambda _: Groups(settings, current, clock, rng),
+            lambda _: Groups(settings, current, clock, rng, self.configs, self.share_states.initialize),
             clock,
             own_work,
             # The RegistrationGate has held back all older images: a topic that is unknown then does not exist.

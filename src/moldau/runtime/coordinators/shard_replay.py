@@ -60,7 +60,8 @@ def replay_log(partition: Partition, machine: Machine) -> Steps[None]:
     position = start = 0
     turn, is_over = TurnItems(ITEMS_A_TURN), False
     segment: Segment | None = None
-    offset: int | None = segments.first.base_offset
+    # What is below the log start offset was deleted, and may be in the first segment still.
+    offset: int | None = max(segments.first.base_offset, partition.log.start_offset)
     while offset is not None:
         # Looked up again after each turn: the cleaner may have replaced segments.
         place = segments.floor(offset)

@@ -89,7 +89,11 @@ class Shards(Generic[M]):
 
     def ready_machines(self) -> list[M]:
         """Return the machines of this node that are loaded."""
-        return [local.machine for local in self._shards.values() if local.shard.is_ready]
+        return [local.machine for local in self.ready()]
+
+    def ready(self) -> list[LocalShard[M]]:
+        """Return the shards of this node that are loaded."""
+        return [local for local in self._shards.values() if local.shard.is_ready]
 
     def partition_of(self, key: str) -> int:
         return self._topic.partition_of(key).partition

@@ -9,9 +9,9 @@ second time it closes the connection.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode, MalformedData
@@ -19,7 +19,7 @@ from moldau.base.ids import Uuid
 from moldau.metadata.image import Endpoint, MetadataImage, PartitionState, TopicImage
 from moldau.metadata.records import NO_LEADER
 from moldau.replica.partitions import Withheld
-from moldau.wire.messages import fetch, produce
+from moldau.wire.messages import fetch, produce, share_acknowledge, share_fetch
 
 ASKED_MAX: Final = 10_000
 """Connections that are remembered; others are answered again."""
@@ -60,30 +60,64 @@ class AskedLately:
 def add_leaders_to_fetch(
     response: fetch.FetchResponse, image: MetadataImage, listener: str, withheld: Withheld
 ) -> None:
-    nodes: dict[int, fetch.NodeEndpoint] = {}
-    for topic in response.responses:
-        for data in topic.partitions:
-            key = topic.topic or topic.topic_id
-            leader = _leader(image, key, data.partition_index, data.error_code, listener, withheld)
-            if leader is not None:
-                state, endpoint, rack = leader
-                data.current_leader = fetch.LeaderIdAndEpoch(state.leader, state.leader_epoch)
-                nodes[state.leader] = fetch.NodeEndpoint(state.leader, endpoint.host, endpoint.port, rack)
-    response.node_endpoints = list(nodes.values())
+    named = [
+        (topic.topic or topic.topic_id, data.partition_index, data.error_code, data)
+        for topic in response.responses
+        for data in topic.partitions
+    ]
+    _add_leaders(response, named, fetch, image, listener, withheld)
 
 
 def add_leaders_to_produce(
     response: produce.ProduceResponse, image: MetadataImage, listener: str, withheld: Withheld
 ) -> None:
-    nodes: dict[int, produce.NodeEndpoint] = {}
-    for topic in response.responses:
-        for result in topic.partition_responses:
-            key = topic.name or topic.topic_id
-            leader = _leader(image, key, result.index, result.error_code, listener, withheld)
-            if leader is not None:
-                state, endpoint, rack = leader
-                result.current_leader = produce.LeaderIdAndEpoch(state.leader, state.leader_epoch)
-                nodes[state.leader] = produce.NodeEndpoint(state.leader, endpoint.host, endpoint.port, rack)
+    named = [
+        (topic.name or topic.topic_id, result.index, result.error_code, result)
+        for topic in response.responses
+        for result in topic.partition_responses
+    ]
+    _add_leaders(response, named, produce, image, listener, withheld)
+
+
+def add_leaders_to_share_fetch(
+    response: share_fetch.ShareFetchResponse, image: MetadataImage, listener: str, withheld: Withheld
+) -> None:
+    named = [
+        (topic.topic_id, data.partition_index, data.error_code or data.acknowledge_error_code, data)
+        for topic in response.responses
+        for data in topic.partitions
+    ]
+    _add_leaders(response, named, share_fetch, image, listener, withheld)
+
+
+def add_leaders_to_share_acknowledge(
+    response: share_acknowledge.ShareAcknowledgeResponse, image: MetadataImage, listener: str, withheld: Withheld
+) -> None:
+    named = [
+        (topic.topic_id, data.partition_index, data.error_code, data)
+        for topic in response.responses
+        for data in topic.partitions
+    ]
+    _add_leaders(response, named, share_acknowledge, image, listener, withheld)
+
+
+def _add_leaders(
+    response: Any,
+    named: Iterable[tuple[str | Uuid, int, int, Any]],
+    messages: Any,
+    image: MetadataImage,
+    listener: str,
+    withheld: Withheld,
+) -> None:
+    """`named` are the topic, index and error code of each partition, and what the response says of it; `messages` is
+    the module of the response."""
+    nodes: dict[int, Any] = {}
+    for topic, index, error_code, data in named:
+        leader = _leader(image, topic, index, error_code, listener, withheld)
+        if leader is not None:
+            state, endpoint, rack = leader
+            data.current_leader = messages.LeaderIdAndEpoch(state.leader, state.leader_epoch)
+            nodes[state.leader] = messages.NodeEndpoint(state.leader, endpoint.host, endpoint.port, rack)
     response.node_endpoints = list(nodes.values())
 
 

@@ -33,9 +33,10 @@ from moldau.base.steps import TurnItems, WaitingSteps, checking
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.log.time_index import TimestampOffset
 from moldau.replica.partitions import Partitions
+from moldau.runtime.thread_work import in_thread
 from moldau.security.acls.requirements import TOPIC_DESCRIBE
 from moldau.server.handler import LONG_ELEMENTS_MAX, Caller, Handler
-from moldau.server.handlers.replies import in_thread, run_steps
+from moldau.server.handlers.replies import run_steps
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.list_offsets import (
     ListOffsetsPartition,

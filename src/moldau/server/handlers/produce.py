@@ -32,12 +32,13 @@ from moldau.replica.partition import ACKS_ALL, Partition
 from moldau.replica.partitions import Partitions
 from moldau.runtime.coordinators.transaction_gate import TransactionalWrite, TransactionGate
 from moldau.runtime.internal_errors import closing_error
+from moldau.runtime.thread_work import in_thread
 from moldau.security.acls.requirements import TOPIC_WRITE, TRANSACTION_WRITE
 from moldau.server.conversation import LongReply
 from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.current_leaders import add_leaders_to_produce
 from moldau.server.handlers.early_batches import EarlyBatches
-from moldau.server.handlers.replies import in_thread, item_count, run_steps
+from moldau.server.handlers.replies import item_count, run_steps
 from moldau.server.handlers.transactions.transactional_produce import check_append, transactional_write
 from moldau.server.late_replies import complete_long
 from moldau.wire.apis import ApiKey

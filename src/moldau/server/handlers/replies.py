@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
-from time import perf_counter, thread_time
-from typing import Any, NamedTuple, TypeVar
+from time import perf_counter
+from typing import Any, NamedTuple, TypeVar, cast
 
 from moldau.base.clock import Timers
 from moldau.base.errors import KafkaError, MalformedData
 from moldau.base.long_work import LongWork
 from moldau.base.loop_watch import name_of
-from moldau.base.ports import RunInThread
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, TurnItems, WaitingSteps, split
 from moldau.runtime.internal_errors import closing_error
@@ -50,6 +49,13 @@ def reply_or_error(call: Callable[[], R | Promise[R]], error_response: Callable[
 def reply_when_ready(reply: Promise[R], error_response: Callable[[KafkaError], R]) -> Promise[R]:
     """Return the same promise with a KafkaError turned into `error_response(error)`."""
     return reply.map(lambda value: error_response(value) if isinstance(value, KafkaError) else value)
+
+
+def when_decided(reply: S | Promise[S], next_step: Callable[[S], R | Promise[R]]) -> R | Promise[R]:
+    """Return `next_step(value)` for the reply of a coordinator. A KafkaError in a promise is passed on."""
+    if not isinstance(reply, Promise):
+        return next_step(reply)
+    return reply.and_then(lambda value: cast(R, value) if isinstance(value, KafkaError) else next_step(value))
 
 
 def item_count(lists: Iterable[Sequence[object]]) -> int:
@@ -200,31 +206,6 @@ def steps_when_ready(timers: Timers, reply: Promise[S], steps: Callable[[S], Ste
 
     reply.then(begin)
     return long_reply
-
-
-def in_thread(run_in_thread: RunInThread, work: Callable[[], R]) -> WaitingSteps[R]:
-    """Wait for the result of `work`, which is called in a thread. What it raises is raised here."""
-    outcome: list[R] = []
-    errors: list[Exception] = []
-    took_s = 0.0
-
-    def run() -> None:
-        nonlocal took_s
-        began_s = thread_time()
-        try:
-            outcome.append(work())
-        except Exception as error:  # it must not leave the thread: that would stop the node
-            errors.append(error)
-        took_s = thread_time() - began_s
-
-    done = run_in_thread(run)
-    if not done.done:
-        yield done.map(lambda _: took_s)
-    if errors:
-        # `pop`: the error has this frame in its traceback. If the frame kept the error, both would be garbage that only
-        # a collection finds, with everything that the work had in memory.
-        raise errors.pop()
-    return outcome[0]
 
 
 def combine_replies(

@@ -9,7 +9,8 @@ from harness.in_memory_consumer_shard import InMemoryConsumerShard
 from moldau.coordinator.group.classic.group import ClassicGroup
 from moldau.coordinator.group.consumer.describe import describe_group
 from moldau.coordinator.group.consumer.member import MemberState
-from moldau.coordinator.group.consumer.target import metadata_hash, preferred_assignor
+from moldau.coordinator.group.consumer.target import preferred_assignor
+from moldau.coordinator.group.subscriptions import metadata_hash
 from moldau.coordinator.machine import CoordinatorRecord, Outcome
 from moldau.wire.codec import decode, encode
 from moldau.wire.log_records import offsets as logged

@@ -287,7 +287,7 @@ def test_a_refused_classic_join_leaves_the_empty_consumer_group(shard: InMemoryG
 def test_the_last_consumer_is_removed_though_the_classic_group_would_be_too_large(
     shard: InMemoryGroupShard, does_leave: bool
 ) -> None:
-    shard.set(consumer_session_timeout_ms=5_000)
+    shard.broker_configs["group.consumer.session.timeout.ms"] = "5000"
     member_id = create_classic_group(shard)
     join_as_consumer(shard)
     shard.refuses_next_records = True

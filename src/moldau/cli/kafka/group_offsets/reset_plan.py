@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
+from moldau.base.durations import duration_ns
 from moldau.base.ids import TopicPartition
 from moldau.base.limits import INT32_MAX, INT64_MAX
 from moldau.cli.kafka.tool import ToolFailed
@@ -20,9 +21,6 @@ Plan = dict[str, dict[TopicPartition, int]]
 DATE: Final = re.compile(
     r"(?P<year>\d+)-(?P<month>\d{1,2})-(?P<day>\d{1,2})T(?P<hour>\d{1,2}):(?P<minute>\d{1,2}):(?P<second>\d{1,2})"
     r"\.(?P<fraction>\d{1,9})(?P<zone>Z|[+-]\d\d(?::?\d\d)?)"
-)
-DURATION: Final = re.compile(
-    r"([+-]?)P(?:([+-]?\d+)D)?(T(?:([+-]?\d+)H)?(?:([+-]?\d+)M)?(?:([+-]?\d+)(?:[.,](\d{0,9}))?S)?)?", re.IGNORECASE
 )
 INSTANT_SECONDS_MAX: Final = 31_556_889_864_403_199
 """The last second of Java's Instant; the first is about as far in the past."""
@@ -68,15 +66,11 @@ def _zone(text: str) -> timezone:
 def parse_duration(text: str, now_ms: int) -> int:
     """Return the time that lies this duration before `now_ms`, as milliseconds since 1970. The duration is written as
     in ISO 8601, such as `P1DT2H30M`."""
-    match = DURATION.fullmatch(text)
-    if match is None or (match[3] or "").upper() == "T" or (match[2] is None and match[3] is None):
-        raise ToolFailed("Text cannot be parsed to a Duration")
-    days, hours, minutes, seconds = (int(match[group_number] or 0) for group_number in (2, 4, 5, 6))
-    nanoseconds = int((match[7] or "").ljust(9, "0"))
-    if (match[6] or "").startswith("-"):
-        nanoseconds = -nanoseconds
-    total = (days * 86_400 + hours * 3600 + minutes * 60 + seconds) * 10**9 + nanoseconds
-    moment = now_ms * 10**6 + (total if match[1] == "-" else -total)
+    try:
+        total = duration_ns(text)
+    except ValueError as error:
+        raise ToolFailed("Text cannot be parsed to a Duration") from error
+    moment = now_ms * 10**6 - total
     if abs(moment) > INSTANT_SECONDS_MAX * 10**9:
         raise ToolFailed("Instant exceeds minimum or maximum instant")
     if not -INT64_MAX - 1 <= moment // 10**6 <= INT64_MAX:

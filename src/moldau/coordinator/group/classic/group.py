@@ -108,6 +108,10 @@ class ClassicGroup:
         return "classic"
 
     @property
+    def stays_when_empty(self) -> bool:
+        return False
+
+    @property
     def protocol_type(self) -> str:
         return self.protocol_type_or_none or ""
 

@@ -41,7 +41,7 @@ class ClassicGroups:
 
     def _replace(self, group: Group, request: JoinGroupRequest, client: Client) -> Outcome[JoinGroupResponse]:
         """Join a classic group that replaces an empty consumer group and keeps its offsets."""
-        if not group.is_empty:
+        if not group.is_empty or group.stays_when_empty:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         outcome = self._joining.join(request, client, Effects([*group.tombstones()]))
 

@@ -16,8 +16,8 @@ from moldau.coordinator.group.consumer.member import (
     MemberState,
     Partitions,
 )
-from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern, SubscribedGroups
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.subscriptions import ResolvedPattern, SubscribedGroups
 from moldau.wire.log_records import offsets as logged
 from moldau.wire.schema import Message
 

@@ -15,14 +15,13 @@ from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, TargetAssignment
 from moldau.coordinator.group.consumer.patterns import Patterns
 from moldau.coordinator.group.consumer.reconcile import Owned, reconciled
-from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern, Subscriptions, add_to_count
 from moldau.coordinator.group.consumer.target import (
     compute_assignment,
     members_after_change,
-    metadata_hash,
     preferred_assignor,
 )
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.subscriptions import ResolvedPattern, Subscriptions, add_to_count, metadata_hash
 from moldau.coordinator.machine import CoordinatorRecord, MayUseTopic
 
 PATTERN_REFRESH_MS: Final = 600_000

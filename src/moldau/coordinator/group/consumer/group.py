@@ -19,8 +19,8 @@ from moldau.coordinator.group.consumer.member import (
     PartitionsByTopicId,
     TargetAssignment,
 )
-from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups, Subscriptions, add_to_count
 from moldau.coordinator.group.group import PartitionCheck
+from moldau.coordinator.group.subscriptions import SubscribedGroups, Subscriptions, add_to_count
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE
 
@@ -34,6 +34,7 @@ COMMIT_VERSION_MIN = 9
 class ConsumerGroup:
     type_name = "consumer"
     protocol_type = PROTOCOL_TYPE
+    stays_when_empty = False
 
     def __init__(self, group_id: str, subscribed_groups: SubscribedGroups | None = None) -> None:
         self.group_id = group_id

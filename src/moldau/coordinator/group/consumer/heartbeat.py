@@ -26,7 +26,6 @@ from moldau.coordinator.group.consumer.member import (
 from moldau.coordinator.group.consumer.member_removal import MemberRemoval
 from moldau.coordinator.group.consumer.migration import NO_CONVERSION, Conversion, Migration, NoMigration
 from moldau.coordinator.group.consumer.patterns import Patterns
-from moldau.coordinator.group.consumer.subscriptions import SubscribedGroups
 from moldau.coordinator.group.consumer.validate import (
     check_epoch,
     check_group_size,
@@ -37,6 +36,7 @@ from moldau.coordinator.group.consumer.validate import (
     owned_partitions,
 )
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.subscriptions import SubscribedGroups
 from moldau.coordinator.group.topic_changes import TopicChanges
 from moldau.coordinator.machine import Client, MayUseTopic, OnRefused, Outcome, any_topic
 from moldau.metadata.controller.topics import new_uuid
@@ -92,8 +92,9 @@ class ConsumerGroups:
             or member.member_id in group.unconfirmed
         ):
             return None
-        is_known = state.configs_of_times is state.current.image.configs
-        times = (state.times.get(group.group_id) if is_known else None) or state.times_of(group.group_id)
+        configs = state.configs
+        is_known = configs.resolved_from is state.current.image.configs
+        times = (configs.times.get(group.group_id) if is_known else None) or configs.times_of(group.group_id)
         session = "session", group.group_id, member.member_id
         if not state.deadlines.postpone(session, state.clock.monotonic_ms() + times.session_timeout_ms):
             return None
@@ -130,6 +131,8 @@ class ConsumerGroups:
             return group, NO_CONVERSION
         if request.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group {request.group_id}")
+        if group is not None and group.stays_when_empty:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
         if group is None or group.is_empty:
             return ConsumerGroup(request.group_id), Conversion(() if group is None else group.tombstones())
         return self._migration.upgrade(group)
@@ -187,7 +190,7 @@ class ConsumerGroups:
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._state.times_of(request.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self._state.configs.times_of(request.group_id).heartbeat_interval_ms,
             assignment=_response_assignment(member.assigned) if must_send else None,
         )
 

@@ -9,8 +9,8 @@ from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, MemberState
 from moldau.coordinator.group.consumer.migration import Conversion, Migration
-from moldau.coordinator.group.consumer.target import metadata_hash
 from moldau.coordinator.group.state import GroupState
+from moldau.coordinator.group.subscriptions import metadata_hash
 from moldau.coordinator.machine import NOTHING, Outcome
 
 R = TypeVar("R")
@@ -68,7 +68,7 @@ class MemberRemoval:
     def extend_session(self, group_id: str, member: ConsumerMember) -> None:
         """Restart the session timeout. A member that uses the classic protocol has chosen its own timeout."""
         classic = member.classic_member_metadata
-        times = self._state.times_of(group_id) if classic is None else classic
+        times = self._state.configs.times_of(group_id) if classic is None else classic
         session_ms = times.session_timeout_ms
         self.remove_after(session_ms, "session", group_id, member.member_id)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions, TargetAssignment
-from moldau.coordinator.group.consumer.subscriptions import ResolvedPattern
+from moldau.coordinator.group.subscriptions import ResolvedPattern
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.wire.log_records.offsets import (
     ConsumerGroupCurrentMemberAssignmentKey,

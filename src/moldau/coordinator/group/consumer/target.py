@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from moldau.base.ids import Uuid
 from moldau.coordinator.group.assignors import ASSIGNORS, Assignment, AssignorMember
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, TargetAssignment
-from moldau.coordinator.group.consumer.subscriptions import Subscriptions
+from moldau.coordinator.group.subscriptions import Subscriptions
 from moldau.metadata.image import MetadataImage
-
-_PARTITIONS = struct.Struct(">i")
-
-
-def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
-    """Return a number that changes when one of these topics is created, deleted or grows; 0 for no topics. It is in
-    the log, so that a new coordinator of the group knows whether the target assignment is up to date."""
-    topics = [image.topics[name] for name in sorted(names) if name in image.topics]
-    if not topics:
-        return 0
-    digest = hashlib.blake2b(digest_size=8)
-    for topic in topics:
-        digest.update(topic.id + _PARTITIONS.pack(len(topic.partitions)))
-    return int.from_bytes(digest.digest(), signed=True)
 
 
 def preferred_assignor(counts: Mapping[str, int], assignors: Sequence[str]) -> str:

@@ -7,8 +7,8 @@ from moldau.coordinator.group.classic.group import ClassicGroup, ClassicMember, 
 from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import ConsumerMember, Partitions
-from moldau.coordinator.group.consumer.target import metadata_hash
 from moldau.coordinator.group.migration.assignment_codec import by_topic_id, read_assignment
+from moldau.coordinator.group.subscriptions import metadata_hash
 from moldau.coordinator.machine import CoordinatorRecord
 from moldau.metadata.image import MetadataImage
 from moldau.wire.consumer_protocol import read

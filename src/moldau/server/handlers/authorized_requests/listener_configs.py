@@ -16,11 +16,11 @@ from moldau.metadata.current import CurrentImage
 from moldau.metadata.image import MetadataImage
 from moldau.metadata.records import ConfigResource
 from moldau.runtime.listener_configs import ListenerConfigs
+from moldau.runtime.thread_work import in_thread
 from moldau.security.acls.access import Access
 from moldau.security.principals import Principal
 from moldau.server.handlers.authorized_requests.authorized import Authorize, Authorized, duplicates
 from moldau.server.handlers.authorized_requests.configs import AlterRequest, AlterResponse, without_refused
-from moldau.server.handlers.replies import in_thread
 from moldau.wire.messages import alter_configs
 from moldau.wire.schema import Message
 

@@ -1,11 +1,11 @@
 """FindCoordinator v0–6. The node that coordinates a group or a transactional id; from v4 on for several at once.
 
-Key type 0 is a group, 1 a transactional id, 2 (from v6) a share group, which this release does not support.
+Key type 0 is a group, 1 a transactional id, 2 (from v6) a partition of a share group, group:topicId:partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from moldau.base.clock import Timers
@@ -16,8 +16,10 @@ from moldau.base.steps import Steps, split
 from moldau.base.turns import ITEMS_A_TURN
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.runtime.coordinators.share import ShareCoordinator, share_key
 from moldau.runtime.coordinators.transaction import TransactionCoordinator
 from moldau.security.acls.access import Needs
+from moldau.security.acls.bindings import CLUSTER_NAME, ResourceType
 from moldau.security.acls.requirements import CLUSTER_ACTION, GROUP_DESCRIBE, TRANSACTION_DESCRIBE
 from moldau.server.handler import Caller, Handler
 from moldau.server.handlers.current_leaders import AskedLately
@@ -34,13 +36,18 @@ SUCCESS_MESSAGE = "NONE"
 """What Kafka says in versions with a single key if there is no error."""
 
 
+AnyCoordinator = GroupCoordinator | TransactionCoordinator | ShareCoordinator
+
+
 class _KeyType(NamedTuple):
     """The coordinator of keys of one type, and what a client needs to find it."""
 
-    coordinator: GroupCoordinator | TransactionCoordinator
+    coordinator: AnyCoordinator
     needs: Needs
     denied_code: ErrorCode
     denied_message: str
+    check_key: Callable[[str], object] | None = None
+    """Raises KafkaError for a text that is not a key."""
 
 
 class FindCoordinator(Handler):
@@ -50,7 +57,12 @@ class FindCoordinator(Handler):
     request_bytes_max = LOOKUP_REQUEST_BYTES_MAX
 
     def __init__(
-        self, current: CurrentImage, groups: GroupCoordinator, transactions: TransactionCoordinator, timers: Timers
+        self,
+        current: CurrentImage,
+        groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
+        share_coordinator: ShareCoordinator,
+        timers: Timers,
     ) -> None:
         self._current = current
         self._timers = timers
@@ -65,6 +77,13 @@ class FindCoordinator(Handler):
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "Transactional Id authorization failed.",
             ),
+            SHARE: _KeyType(
+                share_coordinator,
+                CLUSTER_ACTION,
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                "Cluster authorization failed.",
+                share_key,
+            ),
         }
 
     def answer(
@@ -76,11 +95,11 @@ class FindCoordinator(Handler):
             else [request.key]
         )
         key_type = self._key_types.get(request.key_type)
-        if key_type is None:
+        if key_type is None or (request.key_type == SHARE and caller.version < SHARE_MIN_VERSION):
             return in_turns(
                 self._timers,
                 keys,
-                lambda key: _unsupported_key_type(request, key, caller),
+                lambda key: _error(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {request.key_type}."),
                 lambda found: _response(found, caller),
                 ITEMS_A_TURN,
             )
@@ -89,23 +108,21 @@ class FindCoordinator(Handler):
     def _steps(
         self, keys: Sequence[str], key_type: _KeyType, caller: Caller
     ) -> Steps[FindCoordinatorResponse | Promise[FindCoordinatorResponse]]:
-        denied: dict[str, Coordinator] = {}
+        refused: dict[str, Coordinator] = {}
         for some in split(keys, ITEMS_A_TURN):
             if some[0] is not keys[0]:
                 yield
-            denied |= {
-                key: _denied(key, key_type, caller) for key in some if not caller.access.allows(key_type.needs, key)
-            }
-        if len(denied) == len(keys):
+            refused |= {key: refusal for key in some if (refusal := _refused(key, key_type, caller)) is not None}
+        if len(refused) == len(keys):
             # No key is allowed: do not create the coordinator's topic for it.
-            return _response(list(denied.values()), caller)
+            return _response(list(refused.values()), caller)
         coordinator = key_type.coordinator
 
         def find_all(topic_error: ErrorCode) -> FindCoordinatorResponse | Promise[FindCoordinatorResponse]:
             return in_turns(
                 self._timers,
                 keys,
-                lambda key: denied.get(key) or self._find(coordinator, key, topic_error, caller),
+                lambda key: refused.get(key) or self._find(coordinator, key, topic_error, caller),
                 lambda found: _response(found, caller),
                 ITEMS_A_TURN,
             )
@@ -116,9 +133,7 @@ class FindCoordinator(Handler):
         created = coordinator.topic.create_if_missing()
         return find_all(created.value()) if created.done else created.and_then(find_all)
 
-    def _find(
-        self, coordinator: GroupCoordinator | TransactionCoordinator, key: str, topic_error: ErrorCode, caller: Caller
-    ) -> Coordinator:
+    def _find(self, coordinator: AnyCoordinator, key: str, topic_error: ErrorCode, caller: Caller) -> Coordinator:
         if topic_error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{coordinator.topic.name}: {topic_error.name}.")
         try:
@@ -132,18 +147,20 @@ class FindCoordinator(Handler):
         return Coordinator(key, node_id, endpoint.host, endpoint.port)
 
 
-def _unsupported_key_type(request: FindCoordinatorRequest, key: str, caller: Caller) -> Coordinator:
-    if request.key_type == SHARE and caller.version >= SHARE_MIN_VERSION:
-        if not caller.access.allows(CLUSTER_ACTION):
-            return _error(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
-        return _error(key, ErrorCode.INVALID_REQUEST, "Share groups are not served.")
-    return _error(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {request.key_type}.")
-
-
-def _denied(key: str, key_type: _KeyType, caller: Caller) -> Coordinator:
-    """Return the error for a key. As in Kafka, it has a message only in versions with a single key."""
-    message = "" if caller.version >= SEVERAL_KEYS_MIN_VERSION else key_type.denied_message
-    return _error(key, key_type.denied_code, message)
+def _refused(key: str, key_type: _KeyType, caller: Caller) -> Coordinator | None:
+    """Return the error for a key that the client may not look for, or that is none. As in Kafka, a denial of a single
+    resource has a message only in versions with a single key."""
+    is_of_cluster = key_type.needs.resource is ResourceType.CLUSTER
+    if not caller.access.allows(key_type.needs, CLUSTER_NAME if is_of_cluster else key):
+        has_message = is_of_cluster or caller.version < SEVERAL_KEYS_MIN_VERSION
+        message = key_type.denied_message if has_message else ""
+        return _error(key, key_type.denied_code, message)
+    if key_type.check_key is not None:
+        try:
+            key_type.check_key(key)
+        except KafkaError as error:
+            return _error(key, error.code, error.message)
+    return None
 
 
 def _error(key: str, code: ErrorCode, message: str | None = None) -> Coordinator:

@@ -15,15 +15,17 @@ from moldau.base.steps import Steps, TurnItems
 from moldau.base.turns import CHANGES_A_TURN, LISTED_A_TURN
 from moldau.coordinator.group import listing
 from moldau.coordinator.group.groups import Groups
+from moldau.coordinator.group.share.offsets import Deletion
 from moldau.coordinator.machine import Outcome
 from moldau.runtime.coordinators.group import GroupCoordinator
+from moldau.runtime.coordinators.share_group_states import Codes
 from moldau.security.acls.access import Access
 from moldau.security.acls.allowed_operations import allowed_bits
 from moldau.security.acls.bindings import ResourceType
 from moldau.security.acls.requirements import CLUSTER_DESCRIBE, GROUP_DELETE, GROUP_DESCRIBE
 from moldau.server.admin_actions import AdminAction
 from moldau.server.handler import Caller, Handler
-from moldau.server.handlers.replies import combine_replies, reply_or_error, run_steps, uneven_in_turns
+from moldau.server.handlers.replies import combine_replies, reply_or_error, run_steps, uneven_in_turns, when_decided
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from moldau.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -143,17 +145,32 @@ class DeleteGroups(Handler):
             return DeletableGroupResult(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED), 1
         records = 1
 
-        def delete(groups: Groups) -> Outcome[DeletableGroupResult]:
+        def begin(groups: Groups) -> Outcome[Any]:
             nonlocal records
-            outcome = listing.delete(groups.state, group_id)
+            outcome = listing.begin_deletion(groups.state, group_id)
             records = len(outcome.records)
             return outcome
 
-        reply = reply_or_error(
-            lambda: self._coordinator.submit(group_id, delete, allows_empty_group_id=True),
-            lambda error: DeletableGroupResult(group_id, error.code),
-        )
+        def delete() -> Any:
+            begun = self._coordinator.submit(group_id, begin, allows_empty_group_id=True)
+            return when_decided(begun, self._delete_states)
+
+        reply = reply_or_error(delete, lambda error: DeletableGroupResult(group_id, error.code))
         return reply, records
+
+    def _delete_states(self, begun: Any) -> Any:
+        """Delete a share group once its states are deleted. Pass on the result for any other group."""
+        if not isinstance(begun, Deletion):
+            return begun
+
+        def finish(codes: Codes) -> DeletableGroupResult | Promise[DeletableGroupResult]:
+            for code in filter(None, codes.values()):
+                return DeletableGroupResult(begun.group_id, code)
+            return self._coordinator.submit(
+                begun.group_id, lambda groups: listing.delete(groups.state, begun.group_id), allows_empty_group_id=True
+            )
+
+        return self._coordinator.share_states.delete(begun).and_then(finish)
 
     @staticmethod
     def admin_actions(request: Any, response: Any) -> Iterator[AdminAction]:

@@ -4,15 +4,17 @@ share. Also the groups that read a topic or pattern, so that a change of topics 
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from moldau.base.ids import Uuid
-from moldau.coordinator.group.consumer.member import ConsumerMember
 from moldau.metadata.image import MetadataImage
 
 K = TypeVar("K")
+_PARTITIONS = struct.Struct(">i")
 
 
 @dataclass(slots=True)
@@ -21,6 +23,18 @@ class SubscribedGroups:
 
     by_topic: dict[str, set[str]] = field(default_factory=dict)
     by_pattern: dict[str, set[str]] = field(default_factory=dict)
+
+
+class Subscriber(Protocol):
+    """A member, as far as it says what it reads."""
+
+    @property
+    def topic_names(self) -> frozenset[str]: ...
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression over topic names; empty for none."""
+        ...
 
 
 class ResolvedPattern(NamedTuple):
@@ -53,13 +67,13 @@ class Subscriptions:
         other.topics = dict(self.topics)
         return other
 
-    def add(self, member: ConsumerMember) -> None:
+    def add(self, member: Subscriber) -> None:
         if member.topic_names and add_to_count(self.name_sets, member.topic_names, 1) == 1:
             self._count_topics(member.topic_names, 1)
         if member.pattern:
             add_to_count(self.patterns, member.pattern, 1)
 
-    def remove(self, member: ConsumerMember) -> None:
+    def remove(self, member: Subscriber) -> None:
         if member.topic_names and add_to_count(self.name_sets, member.topic_names, -1) == 0:
             self._count_topics(member.topic_names, -1)
         if member.pattern:
@@ -92,12 +106,12 @@ class Subscriptions:
         self.name_sets = {}
         self.patterns = {}
 
-    def topic_names(self, member: ConsumerMember) -> frozenset[str]:
+    def topic_names(self, member: Subscriber) -> frozenset[str]:
         """Return the names of all topics that a member reads, whether they exist or not."""
         resolved = self.resolved.get(member.pattern)
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
 
-    def topic_ids(self, member: ConsumerMember, image: MetadataImage) -> frozenset[Uuid]:
+    def topic_ids(self, member: Subscriber, image: MetadataImage) -> frozenset[Uuid]:
         """Return the ids of the existing topics that a member reads."""
         topics = image.topics
         return frozenset(topics[name].id for name in self.topic_names(member) if name in topics)
@@ -108,6 +122,18 @@ class Subscriptions:
             # The group got its first reader of the topic, or lost its last one.
             if self._subscribed_groups is not None and new_count == max(by, 0):
                 _update_groups(self._subscribed_groups.by_topic, name, self._group_id, by > 0)
+
+
+def metadata_hash(names: Iterable[str], image: MetadataImage) -> int:
+    """Return a number that changes when one of these topics is created, deleted or grows; 0 for no topics. It is in
+    the log, so that a new coordinator of the group knows whether the target assignment is up to date."""
+    topics = [image.topics[name] for name in sorted(names) if name in image.topics]
+    if not topics:
+        return 0
+    digest = hashlib.blake2b(digest_size=8)
+    for topic in topics:
+        digest.update(topic.id + _PARTITIONS.pack(len(topic.partitions)))
+    return int.from_bytes(digest.digest(), signed=True)
 
 
 def add_to_count(counts: dict[K, int], key: K, by: int) -> int:

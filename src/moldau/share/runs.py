@@ -1,0 +1,155 @@
+"""Runs of offsets of one state, and the batches that they make up.
+
+Apache Kafka keeps a state for each offset once a batch is acknowledged in parts. Runs say the same in less: a batch of
+five hundred records of which every second is released has as many runs as offsets, all others have a few.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+
+class RecordState(IntEnum):
+    """The numbers are those of `__share_group_state`. Records that are acquired are not written there."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Given up; its dead letter is not written yet."""
+    ARCHIVED = 4
+
+
+_DONE: Final = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class Change:
+    """What a member asked for, while it is written. Its runs keep their state until then, and nobody may have them."""
+
+    __slots__ = ("ranges",)
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        """First and last offsets."""
+
+
+@dataclass(slots=True)
+class Run:
+    first: int
+    last: int
+    state: RecordState
+    delivery_count: int
+    member_id: str = ""
+    """Who has acquired the records."""
+    lock_ends_ms: int = 0
+    """When they become available again, by the monotonic clock."""
+    change: Change | None = None
+    """What is being written about them."""
+    becomes: RecordState | None = None
+    """The state that the change gives them."""
+    is_rejected: bool = False
+    """Whether a member has rejected them: then they are not given up for being delivered too often."""
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_available(self) -> bool:
+        return self.state is RecordState.AVAILABLE and self.change is None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the records are never delivered again."""
+        return self.state in _DONE and self.change is None
+
+    @property
+    def will_be_done(self) -> bool:
+        """Whether they are done, or are when the change is written."""
+        return (self.becomes or self.state) in _DONE
+
+    def equals(self, other: Run) -> bool:
+        """Whether it differs only in its offsets."""
+        return (
+            self.state is other.state
+            and self.delivery_count == other.delivery_count
+            and self.member_id == other.member_id
+            and self.lock_ends_ms == other.lock_ends_ms
+            and self.change is other.change
+            and self.becomes is other.becomes
+            and self.is_rejected is other.is_rejected
+        )
+
+
+class Batch:
+    """Offsets that were acquired together for the first time. Its runs follow each other without a gap."""
+
+    __slots__ = ("runs", "size", "was_acquired")
+
+    def __init__(self, run: Run, *, was_acquired: bool = True) -> None:
+        self.runs = [run]
+        self.size = len(run)
+        """How many records it had when it was acquired. It forgets those at its beginning that are done."""
+        self.was_acquired = was_acquired
+        """If not, nothing is known of its only run: either it is available, like new records, or not in the log."""
+
+    @property
+    def first(self) -> int:
+        return self.runs[0].first
+
+    @property
+    def last(self) -> int:
+        return self.runs[-1].last
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def overlapping(self, first: int, last: int) -> Iterator[Run]:
+        """Yield the runs with offsets in first..last."""
+        for run in self.runs[max(0, self._place(first)) :]:
+            if run.first > last:
+                break
+            yield run
+
+    def cut_out(self, first: int, last: int) -> list[Run]:
+        """Return the runs that are exactly first..last, which the batch may exceed: it is divided there."""
+        self._divide(first)
+        self._divide(last + 1)
+        return list(self.overlapping(first, last))
+
+    def join_runs(self) -> None:
+        """Make one run of neighbours that do not differ."""
+        joined = self.runs[:1]
+        for run in self.runs[1:]:
+            if run.equals(joined[-1]):
+                joined[-1].last = run.last
+            else:
+                joined.append(run)
+        self.runs = joined
+
+    def drop_before(self, offset: int) -> None:
+        """Forget the offsets below, which are not all."""
+        self._divide(offset)
+        del self.runs[: self._place(offset)]
+
+    def drop_from(self, offset: int) -> None:
+        """Forget this offset, which is not the first, and all after it."""
+        self._divide(offset)
+        del self.runs[self._place(offset) :]
+
+    def _divide(self, offset: int) -> None:
+        """Let a run begin at the offset."""
+        place = self._place(offset)
+        if place < 0:
+            return
+        run = self.runs[place]
+        if run.first < offset <= run.last:
+            self.runs.insert(place + 1, replace(run, first=offset))
+            run.last = offset - 1
+
+    def _place(self, offset: int) -> int:
+        """Return the place of the last run that does not begin after the offset; -1 if there is none."""
+        return bisect_right(self.runs, offset, key=lambda run: run.first) - 1
