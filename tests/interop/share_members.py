@@ -6,6 +6,8 @@ A member holds the records of a poll until it acknowledges them; those of the ne
 
 from __future__ import annotations
 
+import signal
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Self
@@ -133,3 +135,16 @@ class ShareMember:
         for partition, error in self.consumer.commit_sync(PATIENCE_S).items():
             if error is not None:
                 raise AssertionError(f"{self.group_id}: {partition}: {error}")
+
+
+def main() -> None:
+    """Hold so many records until this process is killed."""
+    bootstrap, group_id, topic, count = sys.argv[1:]
+    with ShareMember(bootstrap, group_id, [topic]) as member:
+        member.receive(lambda found: len(found) == int(count))
+        print("holding", flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()
