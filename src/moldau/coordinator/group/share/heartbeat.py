@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -32,6 +32,8 @@ from moldau.wire.messages.share_group_heartbeat import (
 from moldau.wire.schema import Message
 
 R = TypeVar("R")
+UNTIL_STATES_ARE_MADE_MS: Final = 1_000
+"""The time until the second heartbeat of a member whose partitions have no state yet: that one assigns them."""
 Initialize = Callable[[Initialization], None]
 """Has the states of partitions made, and submits `initializing.on_made` when it knows which ones were."""
 
@@ -144,14 +146,15 @@ class ShareGroups:
         member = change.member
         is_missed = request.member_epoch != change.before.member_epoch  # so it is also for a member that joins again
         is_new = member.assigned != change.before.assigned
-        must_send = request.member_epoch == JOIN_EPOCH or is_missed or is_new
-        if request.subscribed_topic_names is not None:
-            must_send = True
+        is_full = request.member_epoch == JOIN_EPOCH or request.subscribed_topic_names is not None
+        interval_ms = self._state.configs.share_times_of(request.group_id).heartbeat_interval_ms
+        if is_full and (change.initialization is not None or change.group.states.initializing):
+            interval_ms = min(interval_ms, UNTIL_STATES_ARE_MADE_MS)
         return ShareGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._state.configs.share_times_of(request.group_id).heartbeat_interval_ms,
-            assignment=_response_assignment(member.assigned) if must_send else None,
+            heartbeat_interval_ms=interval_ms,
+            assignment=_response_assignment(member.assigned) if is_full or is_missed or is_new else None,
         )
 
     # --- members that go ----------------------------------------------------------------------------------------
