@@ -12,10 +12,10 @@ from typing import Any
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import TopicPartition
-from moldau.base.limits import OFFSETS_REQUEST_BYTES_MAX
+from moldau.base.limits import OFFSETS_REQUEST_BYTES_MAX, SHARE_OFFSETS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
 from moldau.base.steps import Steps, TurnItems, map_in_steps
-from moldau.base.turns import CHECKS_A_TURN
+from moldau.base.turns import CHECKS_A_TURN, ITEMS_A_TURN
 from moldau.coordinator.group.groups import Groups
 from moldau.coordinator.group.share import offsets
 from moldau.coordinator.machine import Outcome
@@ -62,7 +62,7 @@ class DescribeShareGroupOffsets(Handler):
     versions = (0, 1)
     needs = (GROUP_DESCRIBE, TOPIC_DESCRIBE)
     elements_max = LONG_ELEMENTS_MAX
-    request_bytes_max = OFFSETS_REQUEST_BYTES_MAX
+    request_bytes_max = SHARE_OFFSETS_REQUEST_BYTES_MAX
 
     def __init__(
         self, current: CurrentImage, groups: GroupCoordinator, share_offsets: ShareGroupOffsets, timers: Timers
@@ -80,7 +80,7 @@ class DescribeShareGroupOffsets(Handler):
     def _steps(
         self, request: DescribeShareGroupOffsetsRequest, access: Access
     ) -> Steps[DescribeShareGroupOffsetsResponse | Promise[DescribeShareGroupOffsetsResponse]]:
-        turn = TurnItems(CHECKS_A_TURN)
+        turn = TurnItems(ITEMS_A_TURN)
         replies: list[Any] = []
         for group in request.groups:
             reply = yield from self._describe(group, access, turn)
