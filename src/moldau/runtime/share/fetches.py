@@ -231,7 +231,7 @@ class WaitingFetch:
 
     def _begin_reading(self, place: Place, local: LocalSharePartition) -> bool:
         share = local.share
-        is_readable = place not in self._errors and share.is_ready and share.window.can_acquire
+        is_readable = place not in self._errors and share.is_ready and share.begin_use().can_acquire
         return is_readable and local.begin_reading(self.wake)
 
     def _read(self, place: Place, local: LocalSharePartition, max_bytes: int) -> _Read | Fetched | None:
