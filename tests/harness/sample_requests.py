@@ -60,6 +60,8 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     },
     "BrokerRegistrationRequest": {"broker_id": 77},
     "BrokerHeartbeatRequest": {"broker_id": 77},
+    "ShareFetchRequest": {"group_id": RESOURCE, "member_id": "member"},
+    "ShareAcknowledgeRequest": {"group_id": RESOURCE, "member_id": "member"},
     "JoinGroupRequest": {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000},
     "DeleteTopicsRequest": {"topics": ()},
     "OffsetFetchRequest": {"topics": ()},

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from moldau.client.channel import Channel
     from moldau.client.cluster import Cluster
     from moldau.client.confluent import Consumer, Producer
+    from moldau.client.confluent_share import ShareConsumer
 
 REACH_SECONDS: Final = 3.0
 """How long to retry an address that refuses connections: enough for a broker that is starting, not too long if the
@@ -50,6 +51,27 @@ def consumer(bootstrap_servers: str, java_config: Mapping[str, str], tool_config
     from moldau.client.confluent import Consumer
 
     return _create(Consumer, bootstrap_servers, java_config, tool_config)
+
+
+def share_consumer(
+    bootstrap_servers: str, java_config: Mapping[str, str], tool_config: Mapping[str, Any]
+) -> ShareConsumer:
+    """Create a member of a share group; fail if the broker has none, instead of waiting for ever."""
+    try:
+        from moldau.client.confluent_share import ShareConsumer
+    except ImportError as error:
+        raise ToolFailed(
+            "This tool reads with librdkafka's share consumer, which this Python lacks; install confluent-kafka 2.15 or"
+            " newer (it has no wheel for Python 3.15 yet)."
+        ) from error
+    from moldau.wire.apis import ApiKey
+
+    with channel(bootstrap_servers, java_config) as open_channel:
+        if not open_channel.offers(ApiKey.SHARE_FETCH):
+            raise ToolFailed("This broker has no share groups; `kafka-features.sh` shows whether share.version is 1.")
+    # Other consumers of librdkafka do not have this property, and it is left out of theirs.
+    records_max = {name: value for name, value in java_config.items() if name == "max.poll.records"}
+    return _create(ShareConsumer, bootstrap_servers, java_config, {**tool_config, **records_max})
 
 
 def require_librdkafka() -> None:
@@ -94,6 +116,9 @@ def _create(
                 raise ToolFailed(f"{message}; correct this client property") from error
             print_to_stderr(f"WARNING: the client property {unknown[1]} has no meaning here and is ignored.")
             del config[unknown[1]]
+        except ValueError as error:  # properties that a share consumer does not have
+            message = str(error).partition(": ")[2] or str(error)
+            raise ToolFailed(f"{message}; leave this client property out") from error
 
 
 def require_accepted(bootstrap_servers: str, java_config: Mapping[str, str]) -> None:
