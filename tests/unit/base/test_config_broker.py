@@ -41,7 +41,9 @@ def test_every_default_is_valid() -> None:
 
 def test_the_number_of_keys_is_kafkas() -> None:
     assert len(effective_broker_configs(BrokerLayers())) == KAFKAS + DEAD_LETTERS
-    assert sum(definition.update_mode is not UpdateMode.READ_ONLY for definition in BROKER_CONFIGS.values()) == 102
+    assert sum(definition.update_mode is not UpdateMode.READ_ONLY for definition in BROKER_CONFIGS.values()) == (
+        102 + DEAD_LETTERS
+    )
 
 
 def test_the_source_of_a_value_is_the_first_layer_that_sets_it() -> None:
