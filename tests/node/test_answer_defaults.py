@@ -94,7 +94,7 @@ def test_error_messages_for_scram_users(node: GuardedNode) -> None:
 
 
 def test_an_unknown_feature_is_refused_even_at_level_0(node: GuardedNode) -> None:
-    for name, code in (("nothing", ErrorCode.INVALID_UPDATE_VERSION), ("share.version", ErrorCode.NONE)):
+    for name, code in (("nothing", ErrorCode.INVALID_UPDATE_VERSION), ("streams.version", ErrorCode.NONE)):
         request = UpdateFeaturesRequest(1000, [FeatureUpdateKey(name, 0)], validate_only=True)
         assert ask(node, ApiKey.UPDATE_FEATURES, request, 2).error_code == code
 

@@ -34,6 +34,7 @@ from moldau.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from moldau.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from moldau.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from moldau.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from moldau.wire.schema import Message
 
@@ -47,6 +48,7 @@ CALLS_MAX = {
     "fetch": 25,
     "heartbeat": 19,
     "consumer heartbeat": 19,
+    "share heartbeat": 22,
     "commit of one offset": 89,
     "commit of ten offsets": 116,
 }
@@ -214,6 +216,16 @@ def test_calls_of_a_consumer_group_heartbeat(connected: ConnectedNode) -> None:
     called = connected.fewest_calls(ApiKey.CONSUMER_GROUP_HEARTBEAT, beat, 1)
     assert connected.read(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1).error_code == 0
     check_calls("consumer heartbeat", called)
+
+
+def test_calls_of_a_heartbeat_of_a_share_group(connected: ConnectedNode) -> None:
+    join = ShareGroupHeartbeatRequest("g", "m", 0, None, ["missing"])
+    joined = connected.ask(ApiKey.SHARE_GROUP_HEARTBEAT, join, 1)
+    assert joined.error_code == 0
+    beat = ShareGroupHeartbeatRequest("g", "m", joined.member_epoch)
+    called = connected.fewest_calls(ApiKey.SHARE_GROUP_HEARTBEAT, beat, 1)
+    assert connected.read(ApiKey.SHARE_GROUP_HEARTBEAT, 1).error_code == 0
+    check_calls("share heartbeat", called)
 
 
 @pytest.mark.parametrize(("offsets", "name"), [(1, "commit of one offset"), (10, "commit of ten offsets")])

@@ -151,9 +151,9 @@ def test_a_decision_refused_by_the_disk_is_not_published(node: InMemoryNode) -> 
 def test_the_first_start_writes_the_bootstrap_records(node: InMemoryNode) -> None:
     leader_change, bootstrap, registration, unfenced = metadata_batches(node)
     assert leader_change.is_control
-    assert (bootstrap.record_count, registration.record_count, unfenced.record_count) == (3, 1, 1)
+    assert (bootstrap.record_count, registration.record_count, unfenced.record_count) == (4, 1, 1)
     image = node.current.image
-    assert image.features == {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
+    assert image.features == {"metadata.version": 30, "group.version": 1, "transaction.version": 2, "share.version": 2}
     assert image.brokers[NODE_ID].epoch == registration.base_offset
     assert [broker.id for broker in image.live_brokers()] == [NODE_ID]
 

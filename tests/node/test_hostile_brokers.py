@@ -36,6 +36,7 @@ def registration_request(broker: int, **fields: Any) -> registrations.BrokerRegi
             registrations.Feature("metadata.version", 1, 30),
             registrations.Feature("group.version", 0, 1),
             registrations.Feature("transaction.version", 0, 2),
+            registrations.Feature("share.version", 0, 2),
         ],
         log_dirs=[(1 << 100 | broker % 2**31).to_bytes(16, "big")],
         previous_broker_epoch=-1,

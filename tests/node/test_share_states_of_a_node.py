@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
+from harness.restricted_node import NoPermissions
 from harness.share_state_node import ShareStateNode, write_data
 
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID, uuid_text
 from moldau.base.topic_names import SHARE_GROUP_STATE_TOPIC
-from moldau.metadata.controller.features import SHARE_VERSION
+from moldau.metadata.controller.features import DEAD_LETTERS_LEVEL, SHARE_VERSION
 from moldau.metadata.records import ConfigResource
 from moldau.runtime.coordinators import share_states
+from moldau.runtime.coordinators.share_apis import DELETE, INITIALIZE, READ, READ_SUMMARY, WRITE
 from moldau.share.ports import ShareKey
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages import (
@@ -250,6 +253,21 @@ def test_empty_and_impossible_requests(
     assert ask("g", (ZERO_UUID, [0])) == [(ZERO_UUID, [(0, beyond)])]
 
 
+def test_only_nodes_may_change_and_read_states(node: ShareStateNode) -> None:
+    initialize(node, node.key())
+    before = node.log_of(node.key()).log.end_offset
+    for api in (WRITE, READ, INITIALIZE, DELETE, READ_SUMMARY):
+        module = sys.modules[api.result_class.__module__]
+        request = api.request("g", [(node.topic_id, module.PartitionData(partition)) for partition in (0, 7)])
+        response = node.ask(api.api, request, access=NoPermissions())
+        ((_, results),) = [(topic.topic_id, topic.partitions) for topic in response.results]
+        assert [(each.partition, each.error_code) for each in results] == [
+            (0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            (7, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ]
+    assert node.log_of(node.key()).log.end_offset == before
+
+
 def test_a_state_has_a_limited_number_of_batches(node: ShareStateNode) -> None:
     key = node.key()
     initialize(node, key)
@@ -292,10 +310,15 @@ def test_finding_the_coordinator_of_a_partition(node: ShareStateNode) -> None:
     assert [each.error_code for each in old.coordinators] == [ErrorCode.INVALID_REQUEST]
 
 
-def test_the_feature_is_off_until_it_is_updated(node: ShareStateNode) -> None:
-    assert SHARE_VERSION not in node.in_memory.current.image.features
-    for level, expected in [(2, ErrorCode.INVALID_UPDATE_VERSION), (1, NONE)]:
-        request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(SHARE_VERSION, level, upgrade_type=1)])
-        response = node.ask(ApiKey.UPDATE_FEATURES, request, 2)
+def test_the_feature_is_switched_off_and_on_again(node: ShareStateNode) -> None:
+    assert node.in_memory.current.image.features[SHARE_VERSION] == DEAD_LETTERS_LEVEL
+    upgrade, safe_downgrade = 1, 2
+    for level, upgrade_type, expected in [
+        (DEAD_LETTERS_LEVEL + 1, upgrade, ErrorCode.INVALID_UPDATE_VERSION),
+        (0, safe_downgrade, NONE),
+        (1, upgrade, NONE),
+    ]:
+        update = FeatureUpdateKey(SHARE_VERSION, level, upgrade_type=upgrade_type)
+        response = node.ask(ApiKey.UPDATE_FEATURES, UpdateFeaturesRequest(feature_updates=[update]), 2)
         assert response.error_code == expected, response.error_message
     assert node.in_memory.current.image.features[SHARE_VERSION] == 1

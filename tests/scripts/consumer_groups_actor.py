@@ -1,7 +1,7 @@
 """Runs scripts about consumer groups. Members have names; the actor keeps their epochs and assignments, as clients do.
 
     topic a partitions=2, grow a count=4, delete-topic a        change the cluster's topics
-    configure g session=ms heartbeat=ms                 gives a group configs of its own
+    configure g session=ms heartbeat=ms interval=ms     gives a group configs of its own
     join A topics=a,b regex=x.* instance=i assignor=range rack=r timeout=ms group=g
                                                         the first heartbeat; the default group is `g`
     beat A own=a-0,a-1 topics=… epoch=n version=n       another; `own=assigned`: its last assignment; `own=none`
@@ -67,7 +67,11 @@ class ConsumerGroupsActor:
         self._shard.delete_topic(command.words[0])
 
     def _configure(self, command: Command) -> None:
-        names = {"session": "consumer.session.timeout.ms", "heartbeat": "consumer.heartbeat.interval.ms"}
+        names = {
+            "session": "consumer.session.timeout.ms",
+            "heartbeat": "consumer.heartbeat.interval.ms",
+            "interval": "consumer.assignment.interval.ms",
+        }
         configs = {names[name]: value for name, value in command.values.items()}
         self._shard.set_group_configs(command.words[0], configs)
 

@@ -17,7 +17,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError
@@ -36,6 +37,7 @@ _STATE_AFTER: Final = {
     RELEASE: RecordState.AVAILABLE,
     REJECT: RecordState.ARCHIVING,
 }
+_FIRST_OFFSET: Final = attrgetter("first")
 _LOCKS_MAX: Final = 1_000
 _LEAST_SLOWED_DELIVERIES: Final = 2
 
@@ -61,9 +63,6 @@ class Acknowledged(NamedTuple):
     first_offset: int
     last_offset: int
     types: Sequence[int]
-
-    def type_of(self, offset: int) -> int:
-        return self.types[0] if len(self.types) == 1 else self.types[offset - self.first_offset]
 
 
 class Written(NamedTuple):
@@ -133,7 +132,7 @@ class Window:
     @property
     def done_count(self) -> int:
         """How many records from the start offset on are done, or will be when what is being written is."""
-        return sum(len(run) for run in self._runs() if run.will_be_done)
+        return sum([run.last - run.first + 1 for batch in self._batches for run in batch.runs if run.will_be_done])
 
     def counts(self) -> Counter[RecordState]:
         """Return how many records of the window are in each state."""
@@ -189,7 +188,7 @@ class Window:
     def _archive_missing(self, fetch_offset: int, base: int) -> None:
         """Archive what is available and no longer in the log."""
         for batch in list(self._overlapping(fetch_offset, base - 1)):
-            for run in batch.cut_out(max(fetch_offset, batch.first), min(base - 1, batch.last)):
+            for run in batch.cut_out(fetch_offset, base - 1):
                 if run.is_available:
                     run.state = RecordState.ARCHIVED
             if batch.was_acquired:
@@ -204,55 +203,53 @@ class Window:
         """Acquire records of the window. Return also how many records may be acquired in all: no others beside those
         that are delivered slowly."""
         first = batches[0].base_offset
+        slowed_from = max(_LEAST_SLOWED_DELIVERIES, (self.limits.delivery_count_limit + 1) // 2)
         acquired: list[Acquired] = []
         taken = 0
         for batch in list(self._overlapping(first, last)):
             if taken >= room:
                 break
-            is_slowed = self._is_slowed(batch, first, last)
+            available = [run for run in batch.overlapping(first, last) if run.is_available]
+            if not available:
+                continue
+            is_slowed = max([run.delivery_count for run in available]) >= slowed_from
             if is_slowed and taken:
                 return acquired, taken
             if batch.was_acquired:
-                pieces = self._available_part(wanted, room - taken, batch, first, last)
-                found = [self._give(run, wanted.member_id, now_ms) for run in pieces]
+                left = room - taken if wanted.is_exact else len(batch)
+                pieces = self._available_part(batch, available, left, max(first, batch.first), last, slowed_from)
+                found = _joined([self._give(run, wanted.member_id, now_ms) for run in pieces])
                 batch.join_runs()
             else:
                 found = self._acquire_unknown(wanted, room - taken, batch, batches, last, now_ms)
-            acquired += _joined(found) if batch.was_acquired else found
+            acquired += found
             taken += _count(found)
             if is_slowed:
                 return acquired, taken
         return acquired, room
 
-    @property
-    def _slowed_from(self) -> int:
-        """From so many deliveries on, records are given out in ever smaller pieces, to find those that fail."""
-        return max(_LEAST_SLOWED_DELIVERIES, (self.limits.delivery_count_limit + 1) // 2)
-
-    def _is_slowed(self, batch: Batch, first: int, last: int) -> bool:
-        available = [run.delivery_count for run in batch.overlapping(first, last) if run.is_available]
-        return max(available, default=0) >= self._slowed_from
-
-    def _available_part(self, wanted: Wanted, room: int, batch: Batch, first: int, last: int) -> list[Run]:
-        """Return what is available of a batch. Records before their last delivery come alone; those that were delivered
-        often, in half of the batch, a quarter and so on."""
-        limit, slowed_from = self.limits.delivery_count_limit, self._slowed_from
-        left = room if wanted.is_exact else len(batch)
+    def _available_part(
+        self, batch: Batch, available: Sequence[Run], left: int, first: int, last: int, slowed_from: int
+    ) -> list[Run]:
+        """Return what is to be given of these runs. Records before their last delivery come alone; those that were
+        delivered `slowed_from` times, in half of the batch, then a quarter and so on, to find those that fail."""
+        limit = self.limits.delivery_count_limit
         pieces: list[Run] = []
+        taken = 0
         is_slowed = False
-        for run in [each for each in batch.overlapping(first, last) if each.is_available]:
+        for run in available:
             is_last_try = limit > _LEAST_SLOWED_DELIVERIES and run.delivery_count == limit - 1
             if is_last_try and pieces:
                 break
             if run.delivery_count >= slowed_from and not is_slowed:
                 is_slowed = True
                 slow_limit = max(1, batch.size >> (run.delivery_count - slowed_from + 1))
-                taken = sum(map(len, pieces))
                 # Like Apache Kafka: records before the slow ones use up the limit, but do not exceed it.
                 left = min(left, slow_limit - taken) if taken < slow_limit else left
             begin, end = max(run.first, first), min(run.last, last)
             count = 1 if is_last_try else min(end - begin + 1, left)
-            pieces += batch.cut_out(begin, begin + count - 1)
+            pieces += [run] if count == len(run) else batch.cut_out(begin, begin + count - 1)
+            taken += count
             left -= count
             if is_last_try or left <= 0:
                 break
@@ -304,8 +301,7 @@ class Window:
         """Archive records of aborted transactions among those just acquired; return the others."""
         for refused in aborted:
             for batch in list(self._overlapping(refused.base_offset, refused.last_offset)):
-                first, last = max(batch.first, refused.base_offset), min(batch.last, refused.last_offset)
-                for run in batch.cut_out(first, last):
+                for run in batch.cut_out(refused.base_offset, refused.last_offset):
                     if run.state is RecordState.ACQUIRED and run.change is None:
                         self._set_free(run, RecordState.ARCHIVED)
                 batch.join_runs()
@@ -320,47 +316,60 @@ class Window:
         """Check what a member says, all or nothing. Return the change, and what is to be written for it."""
         change = Change()
         written: list[Written] = []
+        renewed: list[tuple[int, int]] = []
         try:
             for each in acknowledged:
                 if each.last_offset >= self.start_offset:
-                    self._acknowledge(member_id, each, change, written, now_ms)
+                    self._acknowledge(member_id, each, change, written, renewed)
         except KafkaError:
             # Locks that have ended stay: `end_locks` returns what is to be written of them.
-            for _ in self._end(change):
-                pass
+            for run, _ in self._end(change):
+                run.is_rejected = False
+            _join_runs(batch for first, last in renewed for batch in self._overlapping(first, last))
             raise
+        self._renew(renewed, now_ms)
         return change, written
 
     def _acknowledge(
-        self, member_id: str, said: Acknowledged, change: Change, written: list[Written], now_ms: int
+        self,
+        member_id: str,
+        said: Acknowledged,
+        change: Change,
+        written: list[Written],
+        renewed: list[tuple[int, int]],
     ) -> None:
-        first, last = max(said.first_offset, self.start_offset), said.last_offset
-        self._check_range(first, last)
-        for batch in self._overlapping(first, last):
-            if not batch.was_acquired and batch.runs[0].is_done:
+        first, last = said.first_offset, said.last_offset
+        batches = list(self._overlapping(first, last))
+        self._check_range(first, last, batches)
+        for batch in batches:
+            if batch.is_missing:
                 continue
             for run in batch.overlapping(first, last):
                 _check_owner(run, member_id, is_whole=len(batch.runs) == 1)
             parts = list(_by_type(said, max(first, batch.first), min(last, batch.last)))
-            if not self.limits.allows_renewal and any(kind == RENEW for _, _, kind in parts):
-                raise _wrong_state("Renewing acquisition locks is not enabled for the group.")
-            for part_first, part_last, kind in parts:
-                for run in batch.cut_out(part_first, part_last):
-                    if kind == RENEW:
-                        self._lock(run, now_ms)
-                    else:
-                        run.is_rejected = kind == REJECT
-                        written.append(self._begin_change(run, _STATE_AFTER[kind], change))
-            batch.join_runs()
+            for run, kind in batch.cut_out_parts(parts):
+                if kind == RENEW:
+                    renewed.append((run.first, run.last))
+                else:
+                    run.is_rejected = kind == REJECT
+                    written.append(self._begin_change(run, _STATE_AFTER[kind], change))
+        if renewed and not self.limits.allows_renewal:
+            raise _wrong_state("Renewing acquisition locks is not enabled for the group.")
 
-    def _check_range(self, first: int, last: int) -> None:
-        """Raise KafkaError if the offsets are not of the window."""
+    def _renew(self, ranges: Sequence[tuple[int, int]], now_ms: int) -> None:
+        batches: list[Batch] = []
+        for first, last in ranges:
+            for batch in self._overlapping(first, last):
+                for run in batch.cut_out(first, last):
+                    self._lock(run, now_ms)
+                batches.append(batch)
+        _join_runs(batches)
+
+    def _check_range(self, first: int, last: int, batches: Sequence[Batch]) -> None:
+        """Raise KafkaError if these batches of the window do not have the offsets."""
         if not self._batches:
             raise _wrong_state("Batch record not found. The request batch offsets are not found in the cache.")
-        end = self.end_offset
-        for batch in self._overlapping(last, last):
-            if not batch.was_acquired and batch.runs[0].is_done:
-                end = batch.first
+        end = batches[-1].first if batches and batches[-1].is_missing else self.end_offset
         for name, offset in ("first", first), ("last", last):
             if offset >= end:
                 raise KafkaError(
@@ -371,7 +380,7 @@ class Window:
     def _begin_change(self, run: Run, state: RecordState, change: Change) -> Written:
         state = self._state_after(run, state)
         run.change, run.becomes = change, state
-        change.ranges.append((run.first, run.last))
+        change.add(run.first, run.last)
         return Written(run.first, run.last, state, run.delivery_count)
 
     def _state_after(self, run: Run, state: RecordState) -> RecordState:
@@ -397,19 +406,23 @@ class Window:
         for run, state in self._end(change):
             if is_written:
                 self._set_free(run, state)
-            elif run.lock_ends_ms <= now_ms:
+                continue
+            run.is_rejected = False
+            if run.lock_ends_ms <= now_ms:
                 self._set_free(run, self._state_after(run, RecordState.AVAILABLE))
         self._move_start()
 
     def _end(self, change: Change) -> Iterator[tuple[Run, RecordState]]:
         """Yield the runs of a change, which they do not have any more, and what it makes of them."""
+        batches: list[Batch] = []
         for first, last in change.ranges:
             for batch in self._overlapping(first, last):
                 for run in batch.overlapping(first, last):
                     if run.change is change and run.becomes is not None:
                         state, run.change, run.becomes = run.becomes, None, None
                         yield run, state
-                batch.join_runs()
+                batches.append(batch)
+        _join_runs(batches)
 
     def _set_free(self, run: Run, state: RecordState) -> None:
         run.state, run.member_id, run.lock_ends_ms = state, "", 0
@@ -442,6 +455,7 @@ class Window:
     def end_locks(self, now_ms: int) -> list[Written]:
         """Take records away from members that did not acknowledge them in time. Return what is to be written."""
         written: list[Written] = []
+        batches: list[Batch] = []
         while self._locks and self._locks[0][0] <= now_ms:
             _, first, last = heappop(self._locks)
             for batch in self._overlapping(first, last):
@@ -449,7 +463,8 @@ class Window:
                     if run.state is RecordState.ACQUIRED and run.change is None and run.lock_ends_ms <= now_ms:
                         self._set_free(run, self._state_after(run, RecordState.AVAILABLE))
                         written.append(Written(run.first, run.last, run.state, run.delivery_count))
-                batch.join_runs()
+                batches.append(batch)
+        _join_runs(batches)
         if written:
             self._move_start()
         return written
@@ -494,10 +509,11 @@ class Window:
         self._batches[place : place + 1] = [Batch(run, was_acquired=False) for run in batch.runs]
 
     def _overlapping(self, first: int, last: int) -> Iterator[Batch]:
-        if first > last:
+        batches = self._batches
+        if first > last or not batches:
             return
-        place = bisect_right(self._batches, first, key=lambda batch: batch.first) - 1
-        for batch in islice(self._batches, max(0, place), None):
+        for place in range(max(0, bisect_right(batches, first, key=_FIRST_OFFSET) - 1), len(batches)):
+            batch = batches[place]
             if batch.first > last:
                 break
             if batch.last >= first:
@@ -522,6 +538,12 @@ class Window:
             self._batches[0].drop_before(self.start_offset)
 
 
+def _join_runs(batches: Iterable[Batch]) -> None:
+    """Join the runs of each batch once: there may be as many as runs."""
+    for batch in {id(each): each for each in batches}.values():
+        batch.join_runs()
+
+
 def _check_owner(run: Run, member_id: str, *, is_whole: bool) -> None:
     """Raise KafkaError if the member may not acknowledge the records."""
     if run.state is not RecordState.ACQUIRED or run.change is not None:
@@ -542,10 +564,10 @@ def _by_type(said: Acknowledged, first: int, last: int) -> Iterator[tuple[int, i
         yield first, last, said.types[0]
         return
     begin = first
-    for offset in range(first + 1, last + 2):
-        if offset > last or said.type_of(offset) != said.type_of(begin):
-            yield begin, offset - 1, said.type_of(begin)
-            begin = offset
+    for kind, same in groupby(said.types[first - said.first_offset : last - said.first_offset + 1]):
+        end = begin + sum(1 for _ in same)
+        yield begin, end - 1, kind
+        begin = end
 
 
 def _joined(found: Sequence[Acquired]) -> list[Acquired]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.coordinator.group.configs import GroupConfigs, MemberTimes
+from moldau.coordinator.group.configs import GroupConfigs, MemberTimes, may_assign
 from moldau.metadata.apply import apply
 from moldau.metadata.current import CurrentImage
 from moldau.metadata.records import ConfigResource
@@ -20,7 +20,7 @@ def set_config(current: CurrentImage, kind: int, name: str, key: str, value: str
 def test_without_configs_the_defaults_hold() -> None:
     configs = GroupConfigs(CurrentImage())
     assert configs.share_limits_of("g") == ShareLimits()
-    assert configs.times_of("g") == configs.share_times_of("g") == MemberTimes(45_000, 5_000, 1_000)
+    assert configs.times_of("g") == configs.share_times_of("g") == MemberTimes(45_000, 5_000, 0)
 
 
 def test_a_group_has_its_own_configs() -> None:
@@ -60,3 +60,13 @@ def test_the_assignment_interval_of_the_brokers_can_change() -> None:
     assert configs.share_times_of("g").assignment_interval_ms == 0
     set_config(current, ConfigResource.BROKER, "1", "group.share.assignment.interval.ms", "300")
     assert configs.share_times_of("g").assignment_interval_ms == 300
+
+
+def test_assignments_are_some_time_apart() -> None:
+    times = MemberTimes(45_000, 5_000, 1_000)
+    assert may_assign(0, times, 10**12), "there was none"
+    assert not may_assign(5_000, times, 5_000)
+    assert not may_assign(5_000, times, 5_999)
+    assert may_assign(5_000, times, 6_000)
+    assert may_assign(5_000, times, 4_999), "the clock went back"
+    assert may_assign(5_000, MemberTimes(45_000, 5_000, 0), 5_000)

@@ -7,6 +7,8 @@ and remembers the old one, as there. It differs from Apache Kafka where the wind
 - Offsets that are not in the log are done, and count as such. Apache Kafka knows nothing of them.
 - Offsets of which nothing is known after a load are in a set, not in a range of which only the beginning moves.
 - Records that are not in the log any more are archived if nothing is being written about them.
+- A request that is refused renews nothing.
+- With a topic for dead letters, records that are given up are archived when these are written (KIP-1191).
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from typing import NamedTuple
 
 from moldau.share.limits import ShareLimits
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = 0, 1, 2, 4
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
 NOBODY = ""
+TOO_OFTEN, REJECTED = "Offset delivery count exceeded the threshold.", "Offset rejected by client."
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-STATE_OF_TYPE = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
+STATE_OF_TYPE = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVING}
 
 Range = tuple[int, int, int]
 """First and last offset, and the number of deliveries."""
@@ -46,6 +49,7 @@ class Offset:
     lock_ends_ms: int = 0
     before: tuple[int, str] | None = None
     """State and member before what is being written."""
+    is_rejected: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -113,8 +117,15 @@ class ShareOracle:
     # --- acquiring ----------------------------------------------------------------------------------------------
 
     def acquire(
-        self, member: str, most: int, batch_size: int, is_exact: bool, fetch_offset: int, log: Sequence[LogBatch], now_ms: int
-    ) -> list[Range]:  # fmt: skip
+        self,
+        member: str,
+        most: int,
+        batch_size: int,
+        is_exact: bool,
+        fetch_offset: int,
+        log: Sequence[LogBatch],
+        now_ms: int,
+    ) -> list[Range]:
         if not log or log[-1].last < self.start:
             return []
         last = log[-1].last
@@ -159,20 +170,29 @@ class ShareOracle:
         """Return the offsets that are being written, and what. Raise Refused, and take back what was begun."""
         begun: list[Offset] = []
         written: WrittenOffsets = {}
+        renewed: list[Offset] = []
         try:
             for first, last, types in said:
                 if last >= self.start:
-                    self._acknowledge(member, first, last, types, begun, written, now_ms)
+                    self._acknowledge(member, first, last, types, begun, written, renewed)
         except Refused:
             for offset in begun:
                 self._take_back(offset)
             raise
+        for offset in renewed:
+            offset.lock_ends_ms = now_ms + self.limits.record_lock_duration_ms
         return begun, written
 
     def _acknowledge(
-        self, member: str, first: int, last: int, types: Sequence[int], begun: list[Offset], written: WrittenOffsets,
-        now_ms: int,
-    ) -> None:  # fmt: skip
+        self,
+        member: str,
+        first: int,
+        last: int,
+        types: Sequence[int],
+        begun: list[Offset],
+        written: WrittenOffsets,
+        renewed: list[Offset],
+    ) -> None:
         offsets = self.offsets()
         held = offsets.keys() | self.unknown
         if not held:
@@ -189,19 +209,22 @@ class ShareOracle:
             if kind == RENEW:
                 if not self.limits.allows_renewal:
                     raise Refused("INVALID_RECORD_STATE")
-                offset.lock_ends_ms = now_ms + self.limits.record_lock_duration_ms
+                renewed.append(offset)
             else:
                 self._begin(number, offset, STATE_OF_TYPE[kind], begun, written)
 
     def _begin(self, number: int, offset: Offset, state: int, begun: list[Offset], written: WrittenOffsets) -> None:
         offset.before = offset.state, offset.member
         offset.state, offset.member = self._state_after(offset, state), NOBODY
+        offset.is_rejected = state == ARCHIVING
         begun.append(offset)
         written[number] = offset.state, offset.count
 
     def _state_after(self, offset: Offset, state: int) -> int:
         is_last = state == AVAILABLE and offset.count >= self.limits.delivery_count_limit
-        return ARCHIVED if is_last else state
+        if is_last or state == ARCHIVING:
+            return ARCHIVING if self.limits.dead_letter_topic else ARCHIVED
+        return state
 
     def release(self, member: str) -> tuple[list[Offset], WrittenOffsets]:
         begun: list[Offset] = []
@@ -220,8 +243,21 @@ class ShareOracle:
             offset.before = None
         self._settle()
 
+    def bury(self) -> tuple[list[Offset], dict[int, tuple[int, str]]]:
+        """Return the offsets that get a dead letter, and deliveries and reason of each."""
+        begun: list[Offset] = []
+        letters: dict[int, tuple[int, str]] = {}
+        for number, offset in self.offsets().items():
+            if offset.state == ARCHIVING and offset.before is None:
+                is_last = offset.count >= self.limits.delivery_count_limit and not offset.is_rejected
+                letters[number] = offset.count, TOO_OFTEN if is_last else REJECTED
+                offset.before, offset.state = (ARCHIVING, NOBODY), ARCHIVED
+                begun.append(offset)
+        return begun, letters
+
     def _take_back(self, offset: Offset) -> None:
         assert offset.before is not None
+        offset.is_rejected = False
         offset.state, offset.member = offset.before
         offset.before = None
 

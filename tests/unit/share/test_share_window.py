@@ -6,7 +6,7 @@ import pytest
 from window_driver import LIMITS, LOCK_MS, WindowDriver
 
 from moldau.share.runs import RecordState
-from moldau.share.window import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledged, Wanted, Window, Written
+from moldau.share.window import ACCEPT, GAP, REJECT, RELEASE, RENEW, Wanted, Window, Written
 
 NOT_ACQUIRED = "INVALID_RECORD_STATE: The batch cannot be acknowledged. The batch is not in the acquired state."
 OFFSET_NOT_ACQUIRED = "INVALID_RECORD_STATE: The offset cannot be acknowledged. The offset is not acquired."
@@ -162,6 +162,17 @@ def test_an_acknowledgement_may_span_what_was_acquired_in_several_fetches() -> N
         driver.fetch(up_to=last)
     assert driver.acknowledge((5, 24, ACCEPT)) == ("5-9 acknowledged x1, 10-19 acknowledged x1, 20-24 acknowledged x1")
     assert driver.state() == "0-4 acquired x1 a, 5-24 acknowledged x1, 25-29 acquired x1 a"
+
+
+def test_an_acknowledgement_may_span_different_deliveries() -> None:
+    driver = WindowDriver(*tens(1))
+    driver.fetch()
+    driver.acknowledge((2, 5, RELEASE))
+    driver.fetch()
+    assert driver.state() == "0-1 acquired x1 a, 2-5 acquired x2 a, 6-9 acquired x1 a"
+    assert driver.acknowledge((1, 7, [ACCEPT, ACCEPT, ACCEPT, RELEASE, RELEASE, RELEASE, RELEASE])) == (
+        "1 acknowledged x1, 2-3 acknowledged x2, 4-5 available x2, 6-7 available x1"
+    )
 
 
 def test_release_gives_back_all_that_a_member_holds() -> None:
@@ -379,6 +390,14 @@ def test_renew_and_other_types_go_together() -> None:
     assert driver.wait(LOCK_MS // 2) == "0 available x1, 2 available x1"
 
 
+def test_a_refused_request_renews_nothing() -> None:
+    driver = WindowDriver(*tens(2))
+    driver.fetch()
+    driver.wait(LOCK_MS // 2)
+    assert driver.error((0, 4, RENEW), (25, 25, ACCEPT)).startswith("INVALID_REQUEST")
+    assert driver.wait(LOCK_MS // 2) == "0-19 available x1"
+
+
 def test_renew_may_be_switched_off() -> None:
     driver = WindowDriver(*tens(1), limits=LIMITS._replace(allows_renewal=False))
     driver.fetch()
@@ -467,6 +486,17 @@ def test_records_before_their_last_delivery_end_a_piece() -> None:
     assert driver.fetch() == "1x5"
 
 
+def test_the_last_delivery_does_not_join_earlier_ones() -> None:
+    driver = WindowDriver("0-3", limits=LIMITS._replace(delivery_count_limit=3))
+    driver.fetch()
+    driver.acknowledge((0, 0, RENEW), (1, 3, RELEASE))
+    driver.fetch("b")
+    driver.acknowledge((1, 3, RELEASE), member="b")
+    driver.acknowledge((0, 0, RELEASE))
+    assert driver.state() == "0 available x1, 1-3 available x2"
+    assert [driver.fetch() for _ in range(4)] == ["0x2", "1x3", "2x3", "3x3"]
+
+
 def test_a_slow_batch_waits_for_a_fetch_of_its_own() -> None:
     driver = WindowDriver(*tens(3))
     driver.fetch(up_to=9)
@@ -503,6 +533,82 @@ def test_records_before_the_slow_ones_count_as_part_of_their_piece() -> None:
     driver.acknowledge((0, 1, RELEASE))
     assert driver.state() == "0-1 available x1, 2-9 available x3"
     assert driver.fetch() == "0-1x2 2-4x4"
+
+
+def test_more_than_a_piece_before_the_slow_ones_is_no_limit() -> None:
+    """So it is in Apache Kafka: it stops at exactly the size of a piece."""
+    driver = WindowDriver("0-9")
+    driver.fetch()
+    driver.acknowledge((0, 5, RENEW), (6, 9, RELEASE))
+    for _ in range(2):
+        driver.fetch("b")
+        driver.acknowledge((6, 9, RELEASE), member="b")
+    driver.acknowledge((0, 5, RELEASE))
+    assert driver.fetch() == "0-5x2 6-9x4"
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+
+WITH_DEAD_LETTERS = LIMITS._replace(delivery_count_limit=1, dead_letter_topic="dead-letters")
+
+
+def buried(driver: WindowDriver) -> str:
+    """Return the dead letters, which are written."""
+    change, letters, written = driver.window.bury()
+    driver.complete(change)
+    assert [each[:3] for each in letters] == [(each[0], each[1], each.delivery_count) for each in written]
+    return ", ".join(f"{each.first_offset}-{each.last_offset} x{each.delivery_count} {each.reason}" for each in letters)
+
+
+def test_records_that_are_given_up_get_dead_letters() -> None:
+    driver = WindowDriver(*tens(1), limits=WITH_DEAD_LETTERS)
+    driver.fetch()
+    assert driver.acknowledge((0, 1, REJECT), (2, 3, RELEASE), (4, 4, GAP), (5, 6, ACCEPT)) == (
+        "0-1 archiving x1, 2-3 archiving x1, 4 archived x1, 5-6 acknowledged x1"
+    )
+    assert driver.wait(LOCK_MS) == "7-9 archiving x1"
+    assert driver.offsets == (0, 10, 10)
+    assert driver.window.done_count == 3
+    too_often = "Offset delivery count exceeded the threshold."
+    assert buried(driver) == (f"0-1 x1 Offset rejected by client., 2-3 x1 {too_often}, 7-9 x1 {too_often}")
+    assert driver.offsets == (10, 10, 10)
+    assert buried(driver) == ""
+
+
+def test_without_a_topic_there_are_no_dead_letters() -> None:
+    driver = WindowDriver(*tens(1))
+    driver.fetch()
+    driver.acknowledge((0, 9, REJECT))
+    assert buried(driver) == ""
+
+
+def test_nobody_gets_records_whose_dead_letter_is_being_written() -> None:
+    driver = WindowDriver(*tens(2), limits=WITH_DEAD_LETTERS)
+    driver.fetch(up_to=9)
+    driver.acknowledge((0, 9, RELEASE))
+    change, letters, _ = driver.window.bury()
+    assert len(letters) == 1
+    assert driver.window.bury()[1:] == ([], [])
+    assert driver.error((0, 9, ACCEPT)) == NOT_ACQUIRED
+    assert driver.fetch() == "10-19x1"
+    driver.complete(change)
+    assert driver.offsets == (10, 20, 20)
+
+
+def test_a_rejection_that_could_not_be_written_is_no_reason() -> None:
+    driver = WindowDriver(*tens(1), limits=WITH_DEAD_LETTERS)
+    driver.fetch()
+    change, _ = driver.begin((0, 4, REJECT))
+    driver.complete(change, is_written=False)
+    driver.error((5, 9, REJECT), (20, 20, ACCEPT))
+    driver.wait(LOCK_MS)
+    assert buried(driver) == "0-9 x1 Offset delivery count exceeded the threshold."
+
+
+def test_dead_letters_that_a_former_leader_did_not_write_are_written() -> None:
+    driver = restored(0, (0, 4, RecordState.ARCHIVING, 1), (5, 9, RecordState.ARCHIVING, 5), log=tens(1))
+    assert buried(driver) == ("0-4 x1 Offset rejected by client., 5-9 x5 Offset delivery count exceeded the threshold.")
+    assert driver.offsets == (10, 10, 10)
 
 
 # --- room -------------------------------------------------------------------------------------------------------------
@@ -793,4 +899,3 @@ def test_a_fetch_reads_no_more_than_it_can_use() -> None:
     driver.acknowledge((3, 3, RELEASE), (12, 13, RELEASE))
     assert driver.window.last_wanted(Wanted("a", 1, 15, False)) == 19, "the end of what was acquired together"
     assert driver.window.last_wanted(Wanted("a", 5, 15, False)) == 21
-    assert Acknowledged(3, 5, [ACCEPT, RELEASE, GAP]).type_of(4) == RELEASE

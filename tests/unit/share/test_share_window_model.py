@@ -10,9 +10,20 @@ from typing import Final, NamedTuple
 
 import pytest
 from harness.depth import deep
-from share_oracle import ACQUIRED, AVAILABLE, NOBODY, LogBatch, Offset, Refused, ShareOracle, WrittenOffsets
+from share_oracle import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    NOBODY,
+    LogBatch,
+    Offset,
+    Refused,
+    ShareOracle,
+    WrittenOffsets,
+)
 
 from moldau.base.errors import KafkaError
+from moldau.share import window
 from moldau.share.limits import ShareLimits
 from moldau.share.runs import Change, RecordState, Run
 from moldau.share.window import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledged, RecordBatch, Wanted, Window, Written
@@ -20,8 +31,9 @@ from moldau.share.window import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledge
 STEPS = 150
 MEMBERS = ("a", "b", "c")
 TYPES = (ACCEPT, ACCEPT, ACCEPT, RELEASE, RELEASE, REJECT, GAP, RENEW)
+FAILING_TYPES = (ACCEPT, REJECT, RENEW, *[RELEASE] * 12)
 LOCK_MS = 100
-LOCKS_KEPT = 1_000
+LOCKS_MAX = 20
 WEIGHTS: Final = {
     "append": 8,
     "append_aborted": 2,
@@ -32,6 +44,8 @@ WEIGHTS: Final = {
     "acknowledge_anything": 3,
     "release": 3,
     "complete": 12,
+    "bury": 4,
+    "complete_letters": 4,
     "time_passes": 2,
     "end_locks": 4,
     "compact": 2,
@@ -72,7 +86,10 @@ class Conversation:
             delivery_count_limit=random.choice([1, 2, 3, 4, 5, 6, 10]),
             partition_max_record_locks=random.choice([4, 15, 40, 100]),
             allows_renewal=random.random() < 0.8,
+            dead_letter_topic=random.choice(["", "dead-letters"]),
         )
+        self.types = random.choice([TYPES, FAILING_TYPES])
+        self.members = MEMBERS[: random.randint(1, 3)]
         self.batch_records_max = random.choice([1, 3, 12])
         start = random.choice([0, 0, 5])
         self.window, self.oracle = Window(start, self.limits), ShareOracle(start, self.limits)
@@ -80,6 +97,7 @@ class Conversation:
         self.log_start = self.log_end = self.now_ms = 0
         self.reading: Read | None = None
         self.writing: list[Writing] = []
+        self.burying: list[Writing] = []
         self.kept: WrittenOffsets = {}
         """What the coordinator has."""
         self.kept_start = self.passed = start
@@ -87,6 +105,7 @@ class Conversation:
         """Offsets of which a final state was written."""
         self.deliveries: dict[int, int] = {}
         """How often an offset was delivered, as this leader says."""
+        self.held_max = 0
 
     def step(self) -> None:
         name = self.random.choices(list(self.weights), list(self.weights.values()))[0]
@@ -130,6 +149,7 @@ class Conversation:
         self.done = {offset for offset in self.done if offset < end}
         self.kept = _below(end, self.kept)
         self.writing = [each._replace(written=_below(end, each.written)) for each in self.writing]
+        self.burying = [each._replace(written=_below(end, each.written)) for each in self.burying]
 
     # --- fetches ------------------------------------------------------------------------------------------------
 
@@ -151,7 +171,7 @@ class Conversation:
             return
         offset, log = self.reading
         self.reading = None
-        member, is_exact = self.random.choice(MEMBERS), self.random.random() < 0.3
+        member, is_exact = self.random.choice(self.members), self.random.random() < 0.3
         wanted = Wanted(member, self.random.randint(1, 30), self.random.choice([1, 3, 8, 100]), is_exact)
         acquired = self.window.acquire(wanted, offset, [RecordBatch(*each) for each in log], self.now_ms)
         print(wanted, offset, log, acquired)
@@ -168,7 +188,7 @@ class Conversation:
 
     def acknowledge(self) -> None:
         """Acknowledge parts of what the member holds, in order and each offset once."""
-        member = self.random.choice(MEMBERS)
+        member = self.random.choice(self.members)
         held = [number for number, each in self.oracle.offsets().items() if each.member == member]
         said: list[Said] = []
         for _ in range(self.random.choice([1, 1, 3])):
@@ -183,11 +203,11 @@ class Conversation:
         first = max(0, self.window.start_offset + self.random.randint(-5, 40))
         last = first + self.random.choice([0, 0, 5, 20])
         own = [number for number, each in self.oracle.offsets().items() if each.member == member and number < first]
-        said = [(own[0], own[0], [self.random.choice(TYPES)])] if own else []
+        said = [(own[0], own[0], [self.random.choice(self.types)])] if own else []
         self._acknowledge(member, [*said, (first, last, self._types(last - first + 1))])
 
     def _types(self, count: int) -> list[int]:
-        return [self.random.choice(TYPES) for _ in range(self.random.choice([1, count]))]
+        return [self.random.choice(self.types) for _ in range(self.random.choice([1, count]))]
 
     def _acknowledge(self, member: str, said: list[Said]) -> None:
         print(member, said)
@@ -207,7 +227,7 @@ class Conversation:
         assert raised.value.code.name == code
 
     def release(self) -> None:
-        member = self.random.choice(MEMBERS)
+        member = self.random.choice(self.members)
         change, written = self.window.release(member)
         begun, expected = self.oracle.release(member)
         assert _per_offset(written) == expected
@@ -223,11 +243,28 @@ class Conversation:
         self.window.complete(writing.change, is_written=is_written, now_ms=self.now_ms)
         self.oracle.complete(writing.begun, is_written=is_written, now_ms=self.now_ms)
 
+    def bury(self) -> None:
+        change, letters, written = self.window.bury()
+        begun, expected = self.oracle.bury()
+        found = [(n, (each.delivery_count, each.reason)) for each in letters for n in range(each[0], each[1] + 1)]
+        assert dict(found) == expected
+        assert len(found) == len(expected)
+        assert _per_offset(written) == {number: (ARCHIVED, count) for number, (count, _) in expected.items()}
+        self.burying.append(Writing(change, begun, 0, _per_offset(written)))
+
+    def complete_letters(self) -> None:
+        """Dead letters are written, or cannot be: their records are archived. That is written afterwards."""
+        if self.burying:
+            burying = self.burying.pop(self.random.randrange(len(self.burying)))
+            self.window.complete(burying.change, is_written=True, now_ms=self.now_ms)
+            self.oracle.complete(burying.begun, is_written=True, now_ms=self.now_ms)
+            self._keep(self.window.start_offset, burying.written)
+
     def _keep(self, start: int, written: WrittenOffsets) -> None:
         """Do as the coordinator does."""
         self.kept_start = max(self.kept_start, start)
         self.kept = {number: state for number, state in (self.kept | written).items() if number >= self.kept_start}
-        self.done |= {number for number, (state, _) in written.items() if state != AVAILABLE}
+        self.done |= {number for number, (state, _) in written.items() if state in (ACKNOWLEDGED, ARCHIVED)}
 
     # --- time, limits, and another leader -----------------------------------------------------------------------
 
@@ -252,7 +289,7 @@ class Conversation:
         """What was being written may have arrived."""
         for each in self.writing if self.random.random() < 0.5 else []:
             self._keep(each.start, each.written)
-        self.reading, self.writing, self.deliveries = None, [], {}
+        self.reading, self.writing, self.burying, self.deliveries = None, [], [], {}
         self.window, self.oracle = Window(self.kept_start, self.limits), ShareOracle(self.kept_start, self.limits)
         self.passed = self.kept_start
         written = [(first, last, *self.kept[first]) for first, last in _ranges(sorted(self.kept), self.kept)]
@@ -263,14 +300,14 @@ class Conversation:
     # --- what always holds --------------------------------------------------------------------------------------
 
     def equals_the_oracle(self) -> None:
-        window, oracle = self.window, self.oracle
-        assert (window.start_offset, window.end_offset) == (oracle.start, oracle.end)
-        assert window.next_fetch_offset == oracle.next_fetch_offset
-        assert window.can_acquire == oracle.can_acquire
-        assert window.done_count == oracle.done_count
+        mine, oracle = self.window, self.oracle
+        assert (mine.start_offset, mine.end_offset) == (oracle.start, oracle.end)
+        assert mine.next_fetch_offset == oracle.next_fetch_offset
+        assert mine.can_acquire == oracle.can_acquire
+        assert mine.done_count == oracle.done_count
         known = {
             number: _state_of_run(run)
-            for batch in window._batches
+            for batch in mine._batches
             if batch.was_acquired
             for run in batch.runs
             for number in range(run.first, run.last + 1)
@@ -284,13 +321,14 @@ class Conversation:
                 assert run.first == end
                 assert run.last >= run.first
                 assert (run.change is None) == (run.becomes is None)
-                assert before is None or not run.equals(before)
+                assert before is None or run.change is not None or not run.equals(before)
                 end = run.last + 1
         assert end == self.window.end_offset
 
     def locks_are_bounded_and_complete(self) -> None:
         held = [run for run in self.window._runs() if run.state is RecordState.ACQUIRED]
-        assert len(self.window._locks) <= max(LOCKS_KEPT, 2 * len(held))
+        self.held_max = max(self.held_max, len(held))
+        assert len(self.window._locks) <= max(LOCKS_MAX, 2 * self.held_max)
         locked = {(number, ends_ms) for ends_ms, first, last in self.window._locks for number in range(first, last + 1)}
         for run in held:
             if run.change is None:
@@ -341,7 +379,8 @@ def _state_of_run(run: Run) -> State:
 
 
 @pytest.mark.parametrize("seed", range(deep(200, quick=40)))
-def test_a_window_is_one_state_per_offset(seed: int) -> None:
+def test_a_window_is_one_state_per_offset(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "_LOCKS_MAX", LOCKS_MAX)
     conversation = Conversation(seed)
     for _ in range(STEPS):
         conversation.step()

@@ -62,8 +62,8 @@ GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS: Final = ConfigDef(
     "group.consumer.max.heartbeat.interval.ms", INT, 15_000, Range(1),
     "The greatest consumer.heartbeat.interval.ms that a group may have as its own config.")
 GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS: Final = ConfigDef(
-    "group.consumer.assignment.interval.ms", INT, 1000, Range(0),
-    "Time between two computations of a consumer group's assignment; 0 for none.",
+    "group.consumer.assignment.interval.ms", INT, 0, Range(0),
+    "The least time between two assignments of a consumer group. Kafka's default is 1,000.",
     update_mode=CLUSTER_WIDE)
 GROUP_CONSUMER_MIN_ASSIGNMENT_INTERVAL_MS: Final = ConfigDef(
     "group.consumer.min.assignment.interval.ms", INT, 0, Range(0),
@@ -101,8 +101,8 @@ GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS: Final = ConfigDef(
     "group.share.max.heartbeat.interval.ms", INT, 15_000, Range(1),
     "The greatest share.heartbeat.interval.ms that a group may have as its own config.")
 GROUP_SHARE_ASSIGNMENT_INTERVAL_MS: Final = ConfigDef(
-    "group.share.assignment.interval.ms", INT, 1000, Range(0),
-    "Time between two computations of a share group's assignment; 0 for none.",
+    "group.share.assignment.interval.ms", INT, 0, Range(0),
+    "The least time between two assignments of a share group. Kafka's default is 1,000.",
     update_mode=CLUSTER_WIDE)
 GROUP_SHARE_MIN_ASSIGNMENT_INTERVAL_MS: Final = ConfigDef(
     "group.share.min.assignment.interval.ms", INT, 0, Range(0),

@@ -44,6 +44,13 @@ class MemberTimes(NamedTuple):
     """The least time between two target assignments of the group; 0 for none."""
 
 
+def may_assign(last_ms: int, times: MemberTimes, now_ms: int) -> bool:
+    """Return whether the last target assignment of a group was long enough ago; `last_ms` is 0 if there was none. If
+    not, a later heartbeat computes the next one: members that come or go together are then in it together. If the clock
+    went back since, nobody waits until it is there again."""
+    return not last_ms <= now_ms < last_ms + times.assignment_interval_ms
+
+
 class GroupConfigs:
     """What holds is kept until a config of anything changes: requests ask for it, and nothing else does so often."""
 

@@ -81,10 +81,13 @@ class ShareCoordinator:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the group id has more than {GROUP_ID_BYTES_MAX} bytes")
         return self.shards.submit(key.coordinator_key, decide, key, data)
 
+    def node_of(self, key: ShareKey) -> int:
+        """Return the node that coordinates a partition. Raise KafkaError if there is none now."""
+        return self.shards.node_of(key.coordinator_key)
+
     def find(self, coordinator_key: str) -> int:
-        """Return the node that coordinates a partition. Raise KafkaError if there is none now, or INVALID_REQUEST if
-        this is not a key."""
-        return self.shards.node_of(share_key(coordinator_key).coordinator_key)
+        """Like `node_of`, by the text of the key. Raise KafkaError also if it is none."""
+        return self.node_of(share_key(coordinator_key))
 
     # --- changes of metadata, chores, shutdown ------------------------------------------------------------------
 

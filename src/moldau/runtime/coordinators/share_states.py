@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
-from moldau.base.limits import SHARE_STATE_REQUEST_BYTES_MAX
+from moldau.base.limits import COMMIT_WAIT_MS, SHARE_STATE_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, resolved
 from moldau.runtime.broker.broker_client import BrokerClient
 from moldau.runtime.coordinators.share import ShareCoordinator
@@ -137,7 +137,7 @@ class CoordinatedShareStates(ShareStates):
             return
         call.tries += 1
         try:
-            node_id = self._coordinator.shards.node_of(call.key.coordinator_key)
+            node_id = self._coordinator.node_of(call.key)
         except KafkaError as error:
             self._create_topic()
             self._on_result(call, error)
@@ -154,8 +154,22 @@ class CoordinatedShareStates(ShareStates):
             reply = self._coordinator.submit(call.key, call.api.decide, call.data)
         except KafkaError as error:
             self._on_result(call, error)
-        else:
+            return
+        if not isinstance(reply, Promise) or reply.done:
             resolved(reply).then(partial(self._on_result, call))
+            return
+        # Another node would answer after this time too. Without it, a call waits as long as replicas are missing.
+        first: Promise[Any] = Promise()
+        first.then(partial(self._on_result, call))
+        late = KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the change is not committed yet")
+        timer = self._own_work.after_ms(COMMIT_WAIT_MS, lambda: first.complete(late))
+
+        def on_reply(result: Any) -> None:
+            if not first.done:
+                timer.cancel()
+                first.complete(result)
+
+        reply.then(on_reply)
 
     def _on_result(self, call: _Call, result: Any) -> None:
         """Complete a call, or hold it for another try. `result` may be a KafkaError."""

@@ -213,7 +213,8 @@ class DeadLetters:
         raise error
 
     def _send(self, topic: TopicImage, index: int, batch: bytearray) -> Promise[ProduceResponse | KafkaError]:
-        data = TopicProduceData(topic.id, topic.name, [PartitionProduceData(index, bytes(batch))])
+        records = memoryview(bytearray(batch))  # the log writes offsets into it, also if it then refuses it
+        data = TopicProduceData(topic.id, topic.name, [PartitionProduceData(index, records)])
         request = ProduceRequest(acks=ACKS_ALL, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[data])
         return self._brokers.ask(topic.partitions[index].leader, ApiKey.PRODUCE, request)
 

@@ -2,7 +2,7 @@
 
 update_member   take over what the member sent about itself
 resolve_topics  find the topics that the group reads; if they or a subscription changed, bump the group epoch
-update_target   compute the target assignment of all members for that epoch
+update_target   compute the target assignment of all members for that epoch, unless the last one is too recent
 reconcile       give this member what it can have of its target now
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from moldau.coordinator.group.configs import may_assign
 from moldau.coordinator.group.consumer import records
 from moldau.coordinator.group.consumer.group import ConsumerGroup
 from moldau.coordinator.group.consumer.member import NO_TARGET, ConsumerMember, TargetAssignment
@@ -113,7 +114,7 @@ class Change:
 
     def update_target(self) -> None:
         member_id = self.member.member_id
-        if self.group.assignment_epoch >= self.epoch:
+        if self.group.assignment_epoch >= self.epoch or not self._may_assign_now():
             self.target = self.group.target_of(self.replaced_member_id or member_id)
             return
         targets = dict(self.group.targets)
@@ -130,6 +131,10 @@ class Change:
         self.records.append(records.target_epoch(group_id, self.epoch, self._state.clock.now_ms()))
         self.assignment_epoch = self.epoch
         self.target = assignment.get(member_id, NO_TARGET)
+
+    def _may_assign_now(self) -> bool:
+        times = self._state.configs.times_of(self.group.group_id)
+        return may_assign(self.group.assignment_timestamp_ms, times, self._state.clock.now_ms())
 
     def _preferred_assignor(self) -> str:
         counts = dict(self.group.assignor_counts)

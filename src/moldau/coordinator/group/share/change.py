@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from moldau.base.ids import Uuid
 from moldau.coordinator.group.assignors.simple import ShareSubscriber, assign
+from moldau.coordinator.group.configs import may_assign
 from moldau.coordinator.group.share import records
 from moldau.coordinator.group.share.group import ShareGroup
 from moldau.coordinator.group.share.initializing import (
@@ -80,10 +81,8 @@ class ShareChange:
         self.target = assignment[self.member.member_id]
 
     def _may_assign_now(self) -> bool:
-        """Whether the last target assignment was long enough ago. If not, a later heartbeat computes the next one."""
-        last_ms = self.group.assignment_timestamp_ms
-        interval_ms = self._state.configs.share_times_of(self.group.group_id).assignment_interval_ms
-        return not last_ms or not interval_ms or self._state.clock.now_ms() >= last_ms + interval_ms
+        times = self._state.configs.share_times_of(self.group.group_id)
+        return may_assign(self.group.assignment_timestamp_ms, times, self._state.clock.now_ms())
 
     def _subscribers(self, members: Mapping[str, ShareMember]) -> dict[str, ShareSubscriber]:
         """Return the members for the assignor. The topic ids of members with the same subscription are looked up

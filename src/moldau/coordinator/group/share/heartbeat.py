@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
@@ -38,6 +38,10 @@ Initialize = Callable[[Initialization], None]
 
 def ignore_initialization(initialization: Initialization) -> None:
     """The `Initialize` of a machine that only reads the log."""
+
+
+WAITING_INTERVAL_MS: Final = 200
+"""The heartbeat interval of a member without partitions whose group is getting some."""
 
 
 class ShareGroups:
@@ -150,9 +154,22 @@ class ShareGroups:
         return ShareGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.member_epoch,
-            heartbeat_interval_ms=self._state.configs.share_times_of(request.group_id).heartbeat_interval_ms,
+            heartbeat_interval_ms=self._interval_ms(request.group_id, change),
             assignment=_response_assignment(member.assigned) if must_send else None,
         )
+
+    def _interval_ms(self, group_id: str, change: ShareChange) -> int:
+        """Return when the member is to come again: soon while it waits for its first partitions, unless they take
+        longer than the usual interval. In Apache Kafka a new group waits for that, five seconds."""
+        usual_ms = self._state.configs.share_times_of(group_id).heartbeat_interval_ms
+        if change.member.assigned:
+            return usual_ms
+        lately_ms = self._state.clock.monotonic_ms() - usual_ms
+        is_making = change.initialization is not None or any(
+            topic.since_ms > lately_ms for topic in change.group.states.initializing.values()
+        )
+        is_waiting = is_making or change.assignment_epoch < change.epoch
+        return min(usual_ms, WAITING_INTERVAL_MS) if is_waiting else usual_ms
 
     # --- members that go ----------------------------------------------------------------------------------------
 

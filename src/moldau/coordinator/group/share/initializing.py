@@ -33,7 +33,7 @@ def missing_states(
     """Return the partitions of these topics that are neither initialized nor, since a short time, initializing."""
     initialized, initializing = group.states.initialized, group.states.initializing
     found: dict[Uuid, TopicStates] = {}
-    for name in names:
+    for name in sorted(names):
         topic = image.topics.get(name)
         if topic is None:
             continue
