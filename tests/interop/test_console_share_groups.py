@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from console_server import Page, console
 from harness.patience import PATIENCE_S, wait_until
-from share_members import Delivery, ShareMember, require_share_groups, unused_group
+from share_members import FROM_THE_START, Delivery, ShareMember, require_share_groups, unused_group
 
 CreateTopic = Callable[..., str]
 
@@ -114,3 +114,84 @@ def test_a_share_group_is_reset_and_deleted(
     assert page.get(f"/api/groups/{group}").data["partitions"] == []
     assert page.delete(f"/api/groups/{group}", {"confirm": group}).status == 200
     assert page.get(f"/api/groups/{group}").status == 404
+
+
+def letters_of(page: Page, topic: str, group: str, count: int) -> list[dict[str, Any]]:
+    """Return the dead letters of a group, the oldest first, as the page asks for them."""
+
+    def found() -> list[dict[str, Any]]:
+        query = f"from=start&header=__dlq.errors.group:{group}"
+        records: list[dict[str, Any]] = page.get(f"/api/topics/{topic}/records?{query}").data["records"]
+        return records
+
+    wait_until(lambda: len(found()) == count, f"{count} dead letters", every_s=0.1)
+    return found()
+
+
+@pytest.mark.moldau_only
+@pytest.mark.parametrize("copies", ["true", "false"])
+def test_dead_letters_are_shown_and_sent_again(
+    page: Page, bootstrap: str, admin: AdminClient, create_topic: CreateTopic, topic: Callable[[], str], copies: str
+) -> None:
+    """Without a copy the record is read where it was: then it has its headers too."""
+    jobs = create_topic()
+    dead = create_topic(config={"errors.deadletterqueue.group.enable": "true"}, name=f"dlq.{topic()}")
+    configs = {"errors.deadletterqueue.topic.name": dead, "errors.deadletterqueue.copy.record.enable": copies}
+    group = unused_group(admin, FROM_THE_START | configs)
+    write(bootstrap, jobs, ["good", "bad", "worse"])
+    with ShareMember(bootstrap, group, [jobs]) as member:
+        said = receive(member, 3)
+        member.accept([said["good"]])
+        member.reject([said["bad"], said["worse"]])
+        letters = letters_of(page, dead, group, 2)
+        assert page.get(f"/api/groups/{group}").data["dead_letters"] == {
+            "topic": dead, "copies": copies == "true", "error": None,
+        }  # fmt: skip
+        assert [each["dead_letter"] for each in letters] == [
+            {"reason": "Offset rejected by client.", "topic": jobs, "partition": 0, "offset": offset,
+             "written_by": group, "deliveries": 1}
+            for offset in (1, 2)
+        ]  # fmt: skip
+        places = [[each["partition"], each["offset"]] for each in letters]
+        sent = page.post(f"/api/groups/{group}/dead-letters/send", {"topic": dead, "records": places}).data
+        assert (sent["ok"], sent["sent"]) == (True, 2)
+        assert [each["to"] for each in sent["results"]] == [
+            {"topic": jobs, "partition": 0, "offset": offset} for offset in (3, 4)
+        ]
+        again = receive(member, 2)
+        assert {value: (each.offset, each.count) for value, each in again.items()} == {"bad": (3, 1), "worse": (4, 1)}
+        message = member.held[again["bad"]]
+        assert (message.key(), message.headers()) == (b"key of bad", None if copies == "true" else [("trace", b"bad")])
+        member.accept()
+    assert len(letters_of(page, dead, group, 2)) == 2, "the dead letters stay"
+
+
+@pytest.mark.moldau_only
+def test_a_dead_letter_does_not_decide_who_gets_records(
+    page: Page, bootstrap: str, admin: AdminClient, create_topic: CreateTopic, topic: Callable[[], str]
+) -> None:
+    """Whoever may write dead letters could name any topic, which the user who sends them again may write."""
+    jobs, payments = create_topic(), create_topic()
+    dead = create_topic(config={"errors.deadletterqueue.group.enable": "true"}, name=f"dlq.{topic()}")
+    group = unused_group(admin)
+    write(bootstrap, jobs, ["good"])
+    with ShareMember(bootstrap, group, [jobs]) as member:
+        member.take(1)
+    named = {"message": "forged", "group": group, "partition": "0", "offset": "0"}
+    for headers in (named | {"topic": payments}, named | {"topic": jobs, "group": "another"}, named | {"topic": jobs}):
+        headers = {f"__dlq.errors.{name}": text for name, text in headers.items()}
+        assert page.post(f"/api/topics/{dead}/records", {"value": "forged", "headers": headers}).status == 201
+    sent = page.post(
+        f"/api/groups/{group}/dead-letters/send", {"topic": dead, "records": [[0, 0], [0, 1], [0, 9], [0, 2]]}
+    ).data
+    assert [each["error"] is None for each in sent["results"]] == [False, False, False, True]
+    assert f"which group {group} does not read" in sent["results"][0]["error"]
+    assert sent["results"][1]["error"] == f"it is no dead letter of group {group}"
+    assert "cannot be read" in sent["results"][2]["error"]
+    assert page.get(f"/api/topics/{payments}/records").data["records"] == []
+
+
+def test_a_read_only_console_sends_nothing_again(bootstrap: str, create_topic: CreateTopic) -> None:
+    with console(bootstrap, read_only=True) as reader:
+        refused = reader.post("/api/groups/any/dead-letters/send", {"topic": create_topic(), "records": [[0, 0]]})
+    assert (refused.status, refused.code) == (403, "READ_ONLY")
