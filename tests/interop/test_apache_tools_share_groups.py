@@ -32,6 +32,8 @@ CLASSES = {
     "share_consumer_perf": "ShareConsumerPerformance",
 }
 RECORDS = 30
+WITHOUT_POLLS = {"max_poll_interval_ms": 86_400_000}
+"""Members stay in the group for all comparisons, although they do not poll."""
 TRIES = 5
 """Other groups may appear or vanish between the two listings of a shared cluster."""
 TIMEOUT_MS = int(1000 * PATIENCE_S)
@@ -55,8 +57,8 @@ def names(bootstrap: str, admin: AdminClient, create_topic: Callable[..., str]) 
     assert not any(groups.alter_offsets(idle, offsets).values())
     assert not any(groups.alter_offsets(other, {TopicPartition(topic, 1): 7}).values())
     with (
-        ShareMember(bootstrap, active, [topic], client_id="one") as first,
-        ShareMember(bootstrap, active, [topic, long], client_id="the-second-one") as second,
+        ShareMember(bootstrap, active, [topic], client_id="one", **WITHOUT_POLLS) as first,
+        ShareMember(bootstrap, active, [topic, long], client_id="the-second-one", **WITHOUT_POLLS) as second,
     ):
         wait_until(lambda: _has_members(groups, active, 2), "both are members", every_s=0.1)
         received: list[Delivery] = []
