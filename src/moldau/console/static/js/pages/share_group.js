@@ -75,7 +75,10 @@ export async function shareGroup({ root, params, signal, go, every, may }, first
 }
 
 function figuresOf(data) {
-  const sum = (name) => data.partitions.reduce((total, each) => (total === null || each[name] === null ? null : total + each[name]), 0);
+  const sum = (name) => {
+    const known = data.partitions.map((each) => each[name]).filter((each) => each !== null);
+    return known.length ? known.reduce((total, each) => total + each, 0) : null;
+  };
   const { acquired, lag } = data;
   const open = acquired === null
     ? [["Available or acquired", format.count(lag), "brokers measure how many are acquired: --metrics"]]
