@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
@@ -76,25 +76,25 @@ class Practice:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
     _number: int = 0
-    _names: int = 0
+    _names: Counter[str] = field(default_factory=Counter)
 
     def set_consumers(self, count: int) -> None:
         """Start or stop consumers until there are this many; the newest stop first. None start after `close`: the user
         has logged out meanwhile."""
-        self._set(self.consumers, count, lambda number: PracticeConsumer(f"consumer-{number}", self))
+        self._set(self.consumers, count, "consumer", PracticeConsumer)
 
     def set_workers(self, count: int) -> None:
-        self._set(self.workers, count, lambda number: PracticeWorker(f"worker-{number}", self))
+        self._set(self.workers, count, "worker", PracticeWorker)
 
-    def _set(self, running: list[R], count: int, make: Callable[[int], R]) -> None:
+    def _set(self, running: list[R], count: int, kind: str, make: Callable[[str, Practice], R]) -> None:
         with self._lock:
             if self._closed:
                 return
             leaving = running[count:]
             del running[count:]
             while len(running) < count:
-                self._names += 1
-                reader = make(self._names)
+                self._names[kind] += 1
+                reader = make(f"{kind}-{self._names[kind]}", self)
                 running.append(reader)
                 reader.start()
         _stop(leaving)

@@ -106,7 +106,7 @@ export async function learnPage({ root, signal, crumbs, live, may }) {
           h("div.row", ["0", "1", "all"].map((acks) => button(`Send, acks=${acks}`, () => send(1, null, acks), { disabled: !may }))),
           h("p.muted", "In a terminal: ", h("code.command", "moldau cluster kill 2"), " and ", h("code.command", "moldau cluster restart 2")), replicas)),
         h("section.card", compaction)),
-      h("section.card", lesson("5", "A queue shares the records", "A share group divides records, not partitions: no worker is idle while there is work, however few partitions there are. A worker has a record for a second and accepts it. One that is released comes again, for any worker; one that is rejected is given up.",
+      h("section.card", lesson("5", "A queue shares the records", "A share group divides records, not partitions: several workers take records of the same partition at the same time. A worker has a record for a second and accepts it. One that is released comes again, for any worker; one that is rejected is given up.",
         h("div.row", stepper("−", "One worker less", () => work(-1)), workers, stepper("+", "One worker more", () => work(1)), h("span.muted", "workers in the share group ", h("a", { href: "/groups/moldau-learn-queue" }, "moldau-learn-queue")),
           button("Release the next", says("release"), { disabled: !may }), button("Reject the next", says("reject"), { disabled: !may })),
         deliveries)),

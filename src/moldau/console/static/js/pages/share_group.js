@@ -62,11 +62,11 @@ export async function shareGroup({ root, params, signal, go, every, may }, first
   append(root, [
     head(name, { badges, actions: may ? groupActions({ name, go, data: () => data, changed: again }) : [] }),
     problem, numbers,
-    h("div.grid", card("Not finished", chart.element), card("Who takes records of what", drawing)),
+    h("div.grid", card("Not finished", chart.element), h("section.card.flush", h("header", h("h2", "Members")), members)),
+    card("Who takes records of what", drawing),
     h("section.card.flush", h("header", h("h2", "Partitions")), partitions),
     h("section.card.flush", h("header", h("h2", "How often records were delivered")), ranges),
     letters,
-    h("section.card.flush", h("header", h("h2", "Members")), members),
   ]);
   draw(data);
   await refresh(drawLetters)();
