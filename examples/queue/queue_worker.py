@@ -27,9 +27,7 @@ def work(bootstrap: str, goes_on: Callable[[int], bool]) -> None:
                 do(job.value().decode(), job.delivery_count())
                 worker.acknowledge(job, ACCEPT)
             except Busy:
-                worker.acknowledge(
-                    job, RELEASE
-                )  # it comes again, here or elsewhere; after so many times it is given up
+                worker.acknowledge(job, RELEASE)  # it comes again, here or elsewhere, until it is given up
             except ValueError:
                 worker.acknowledge(job, REJECT)  # it is given up, and has a dead letter in dlq.jobs
         worker.commit_sync()

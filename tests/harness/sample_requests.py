@@ -65,6 +65,7 @@ OVERRIDES: Mapping[str, Mapping[str, Any]] = {
     "JoinGroupRequest": {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000},
     "DeleteTopicsRequest": {"topics": ()},
     "OffsetFetchRequest": {"topics": ()},
+    "DescribeShareGroupOffsetsRequestGroup": {"topics": ()},
     "AddPartitionsToTxnRequest": {"transactions": ()},
     "RequestPartitionSnapshot": {"snapshot_id": RequestSnapshotId()},
     "UpdateRaftVoterRequest": {"k_raft_version_feature": KRaftVersionFeature()},

@@ -119,3 +119,34 @@ def test_a_consumer_group_does_it_by_hand(address: str, monkeypatch: pytest.Monk
         "broken": REJECTED,
         "busy-9": TOO_OFTEN,
     }
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("graves", "does not begin with 'dlq.', the broker's errors.deadletterqueue.topic.name.prefix"),
+        ("dlq.missing", "there is no topic dlq.missing; create it with errors.deadletterqueue.group.enable=true"),
+        ("dlq.forbidden", "the topic dlq.forbidden lacks the config errors.deadletterqueue.group.enable=true"),
+        ("__dlq", "begins with __, as internal topics do"),
+    ],
+)
+def test_the_log_says_why_there_are_no_dead_letters(
+    address: str, topic: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    for created in admin.create_topics([NewTopic("dlq.forbidden", 1)]).values():
+        created.result(PATIENCE_S)
+    configure(admin, "workers", {"errors.deadletterqueue.topic.name": topic})
+    expected = "jobs-0: share group workers has no dead letters for 1 of its offsets 4 to 4: "
+
+    def said() -> bool:
+        return any(line.startswith(expected) and line.endswith(reason) for line in caplog.messages)
+
+    is_done = threading.Event()
+    worker = threading.Thread(target=queue_worker.work, args=(address, lambda _: not is_done.is_set()))
+    worker.start()
+    try:
+        wait_until(said, lambda: f"the reason is logged: {caplog.messages}")
+    finally:
+        is_done.set()
+        worker.join(PATIENCE_S)

@@ -189,3 +189,21 @@ def test_a_group_without_config_begins_at_the_end(tools: Tools, admin: AdminClie
     group = unused_group(admin, {})
     words = ["--topic", filled, "--group", group, "--timeout-ms", "3000"]
     assert tools("console_share_consumer", *words).out == ""
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_share_group_has_no_consumers(tools: Tools, admin: AdminClient, filled: str, protocol: str) -> None:
+    words = ["--topic", filled, "--group", unused_group(admin)]
+    tools("console_share_consumer", *words, "--max-messages", "1")
+    refused = tools("console_consumer", *words, "--command-property", f"group.protocol={protocol}")
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err.endswith("`kafka-groups.sh --list` shows the types\n")
+
+
+def test_a_consumer_group_has_no_share_consumers(tools: Tools, admin: AdminClient, filled: str) -> None:
+    words = ["--topic", filled, "--group", unused_group(admin, {})]
+    tools("console_consumer", *words, "--from-beginning", "--max-messages", "1")
+    for tool, limit in (("console_share_consumer", "--max-messages"), ("share_consumer_perf", "--num-records")):
+        refused = tools(tool, *words, limit, "1")
+        assert refused.status == 1
+        assert refused.err.endswith("of another type; `kafka-groups.sh --list` shows the types\n")

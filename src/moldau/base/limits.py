@@ -199,9 +199,6 @@ PARTITIONS_REQUEST_BYTES_MAX: Final = 2 << 20
 """Largest request that lists partitions, such as Fetch: a follower's Fetch of 30,000 partitions, each of another topic,
 has 1.5 MB."""
 
-SHARE_OFFSETS_REQUEST_BYTES_MAX: Final = 56 << 10
-"""Largest request that describes the offsets of share groups and names 14,000 partitions: their responses are put
-together in one turn. Tools name none, and get all of a group."""
 OFFSETS_REQUEST_BYTES_MAX: Final = 1 << 20
 """Largest request about committed offsets: an OffsetCommit of 8,000 partitions has 141 KiB, and the log takes no more
 records than one batch."""

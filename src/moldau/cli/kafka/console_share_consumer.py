@@ -30,7 +30,12 @@ FLAGS = ToolFlags(
     (
         Flag("bootstrap-server", "REQUIRED: Brokers, HOST1:PORT1,HOST2:PORT2.", "server to connect to"),
         Flag("topic", "REQUIRED: The topic to read.", "topic"),
-        Flag("group", f"The share group to be a member of. Without it: {GROUP}.", "share group id"),
+        Flag(
+            "group",
+            f"The share group to be a member of. Without it: {GROUP}. A new group begins at the end, unless its config"
+            " share.auto.offset.reset (kafka-configs --entity-type groups) is earliest.",
+            "share group id",
+        ),
         Flag("reject", "Reject the records: the group does not get them again."),
         Flag("release", "Release the records: the group gets them again, until its limit of deliveries."),
         Flag("reject-message-on-error", "Reject a record that cannot be printed, and go on."),
@@ -108,12 +113,8 @@ class SharedRecords:
 
     def poll(self, wait_seconds: float, count: int) -> list[Any]:
         """Return the next batch; of the last one, no more than are printed: the others are not acknowledged."""
-        from moldau.client.confluent import KafkaException
-
-        try:
+        with clients.client_errors():
             return list(self._consumer.poll(wait_seconds))[:count]
-        except KafkaException as error:
-            raise clients.ClientError(error.args[0]) from error
 
     def on_printed(self, records: Sequence[Any]) -> None:
         for record in records:

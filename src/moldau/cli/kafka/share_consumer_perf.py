@@ -111,7 +111,9 @@ class Member:
 
     def poll(self) -> bool:
         """Read what there is, and return whether it was a record. What the last poll returned is accepted."""
-        records = [record for record in self.consumer.poll(POLL_SECONDS) if not _is_error(record)]
+        with clients.client_errors():
+            polled = self.consumer.poll(POLL_SECONDS)
+        records = [record for record in polled if not _is_error(record)]
         self.records += len(records)
         self.bytes += sum(map(len, records)) + sum(len(key) for record in records if (key := record.key()) is not None)
         return bool(records)

@@ -34,6 +34,11 @@ ADMIN_SECONDS: Final = 10.0
 TEMPORARY_GROUP: Final = "console-consumer-"
 """The prefix of the group that a console consumer joins without --group."""
 NO_ANSWER: Final = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
+OTHER_TYPE: Final = {
+    "Inconsistent group protocol": "its members use another protocol or assignor, or it is no consumer group",
+    "The group id does not exist": "there is a group of this name, but of another type",
+}
+"""What librdkafka's words mean when a client joins a group: it leaves out the broker's message, which says more."""
 NOT_IN_TIME: Final = "the cluster did not answer in time; check advertised.listeners of the brokers"
 
 C = TypeVar("C")
@@ -225,6 +230,17 @@ class ClientError(ToolFailed):
         self.code: str = error.name()
 
 
+@contextmanager
+def client_errors() -> Iterator[None]:
+    """Raise an exception of librdkafka as ClientError."""
+    from moldau.client.confluent import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise ClientError(error.args[0]) from error
+
+
 def refused_rights(error_name: str, topic: str | None, group: str | None) -> ToolFailed | None:
     """Return the failure if the error says that the client lacks a right: trying again would not help. None if not."""
     match error_name:
@@ -242,10 +258,13 @@ def refused_rights(error_name: str, topic: str | None, group: str | None) -> Too
 
 
 def describe_error(error: Any) -> str:
-    """Return a KafkaError of librdkafka as one line, with what to do if no broker answered."""
+    """Return a KafkaError of librdkafka as one line, with what to do if no broker answered or its group is another."""
     message = str(error.str()).removeprefix("Broker: ")
     if error.name() in NO_ANSWER:
         return f"{message}: {NOT_IN_TIME}"
+    for words, meaning in OTHER_TYPE.items():
+        if message.endswith(words):
+            return f"{message}: {meaning}; `kafka-groups.sh --list` shows the types"
     return message
 
 

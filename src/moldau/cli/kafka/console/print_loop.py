@@ -19,6 +19,9 @@ from moldau.cli.stop_signals import StopSignals
 POLL_SECONDS: Final = 0.2
 """How long one poll waits, which is the longest time until Ctrl-C is noticed."""
 MAX_RECORDS_PER_POLL: Final = 1000
+ENDING: Final = frozenset({"_AUTO_OFFSET_RESET", "_FATAL", "INCONSISTENT_GROUP_PROTOCOL"})
+"""Errors that end the tool, as they end Kafka's: there is nowhere to begin (auto.offset.reset=none), the consumer
+protocol has refused the member, the group is of another type."""
 FORMATTERS: Final = (
     "DefaultMessageFormatter",
     "LoggingMessageFormatter",
@@ -131,14 +134,14 @@ class PrintLoop:
     def _report_error(self, record: Any) -> bool:
         """Return whether librdkafka delivered an error in place of a record, and print it unless it was printed before.
 
-        Raise ClientError if the error is fatal or there is nowhere to begin (auto.offset.reset=none), ToolFailed if the
-        client may not read: it would wait for ever.
+        Raise ClientError if the error is fatal or one of ENDING, ToolFailed if the client may not read: it would wait
+        for ever.
         """
         error = record.error()
         if error is None:
             return False
         line = clients.describe_error(error)
-        if error.fatal() or error.name() == "_AUTO_OFFSET_RESET":
+        if error.fatal() or error.name() in ENDING:
             raise clients.ClientError(error)
         if error.name() == "GROUP_AUTHORIZATION_FAILED" and self._joined_group is None:
             return True  # who assigns partitions needs no group
