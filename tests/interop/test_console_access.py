@@ -11,8 +11,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from console_server import Page, console, name_in_path
 from harness.patience import PATIENCE_S, wait_until
+from share_members import FROM_THE_START, ShareMember, configure
 
 from moldau.console import live
 from moldau.console.console import BODY_BYTES_MAX
@@ -50,6 +52,25 @@ def alice(operator: Page) -> Page:
     page = Page(operator.port)
     assert page.login("alice", "wonderland").data["user"] == "alice"
     return page
+
+
+def test_a_user_without_the_right_sees_a_share_group_without_its_states(secure: TestBroker, operator: Page) -> None:
+    assert operator.post("/api/topics", {"name": "walters-topic"}).status == 201
+    assert operator.post("/api/topics/walters-topic/records", {"value": "job"}).status == 201
+    config = secure.client_config()
+    configure(AdminClient(config), "walters-queue", FROM_THE_START)
+    with ShareMember(secure.bootstrap_servers, "walters-queue", ["walters-topic"], **config) as member:
+        member.take(1)
+    secure.add_user("walter", "queues-1")
+    secure.allow("walter", "read,describe", topic="walters-", group="walters-", prefix=True)
+    walter = Page(operator.port)
+    assert walter.login("walter", "queues-1").status == 200
+    seen, all_seen = (page.get("/api/groups/walters-queue").data for page in (walter, operator))
+    assert (seen["lag"], all_seen["lag"]) == (0, 0)
+    assert (seen["partitions"][0]["acknowledged"], all_seen["partitions"][0]["acknowledged"]) == (None, 1)
+    assert all_seen["states_error"] is None
+    assert seen["states_error"].startswith("the share coordinator: ")
+    assert seen["dead_letters"]["error"].startswith("group walters-queue: ")
 
 
 def test_every_endpoint_requires_a_login(operator: Page) -> None:
@@ -307,6 +328,7 @@ CHANGES: list[tuple[str, str, Any]] = [
     ("POST", "/api/groups/g/reset", {"to": "earliest"}),
     ("DELETE", "/api/groups/g", {"confirm": "g"}),
     ("POST", "/api/groups/g/offsets/delete", {"topic": "x", "confirm": "g"}),
+    ("POST", "/api/groups/g/dead-letters/send", {"topic": "x", "records": [[0, 0]]}),
     ("POST", "/api/cluster/elect", {}),
     ("POST", "/api/cluster/reassign", {}),
     ("POST", "/api/cluster/reassign/cancel", {}),
@@ -321,6 +343,8 @@ CHANGES: list[tuple[str, str, Any]] = [
     ("DELETE", "/api/learn/topic", None),
     ("POST", "/api/learn/produce", {}),
     ("POST", "/api/learn/consumers", {"count": 1}),
+    ("POST", "/api/learn/workers", {"count": 1}),
+    ("POST", "/api/learn/fail", {"says": "release"}),
     ("POST", "/api/learn/compact", None),
 ]
 """A request to every endpoint that changes something."""

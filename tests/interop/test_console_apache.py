@@ -150,7 +150,7 @@ def test_the_page_telemetry_shows_how_to_enable_it(page: Page) -> None:
     assert "kafka-client-metrics.sh" in shown[1]
 
 
-def test_a_share_group_is_shown_with_a_note(kafka: Side, page: Page, tmp_path: Path) -> None:
+def test_a_share_group_is_shown(kafka: Side, page: Page, tmp_path: Path) -> None:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     login = f'sasl.jaas.config={module} required username="{SUPER_USER}" password="{PASSWORD}";\n'
     config = tmp_path / "client.properties"
@@ -161,10 +161,17 @@ def test_a_share_group_is_shown_with_a_note(kafka: Side, page: Page, tmp_path: P
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             assert page.await_rows("/api/groups", "group", "sharers")["sharers"]["type"] == "Share"
-            data = page.get("/api/groups/sharers").data
-            assert "`kafka-share-groups.sh` shows" in data["note"]
-            refused = page.post("/api/groups/sharers/reset", {"to": "earliest"})
-            assert (refused.status, "share group" in refused.message) == (400, True)
+
+            def shown() -> dict[str, Any]:
+                data: dict[str, Any] = page.get("/api/groups/sharers").data
+                return data
+
+            wait_until(lambda: len(shown()["partitions"]) == 2, "its partitions are assigned", every_s=0.2)
+            data = shown()
+            assert (data["note"], data["states_error"], len(data["members"])) == (None, None, 1)
+            assert data["dead_letters"] == {"topic": None, "copies": False, "error": None}
+            refused = page.post("/api/groups/sharers/reset", {"to": "earliest", "topics": ["orders"]})
+            assert (refused.status, "active member" in refused.message) == (409, True)
         finally:
             process.kill()
 

@@ -195,3 +195,25 @@ def test_a_read_only_console_sends_nothing_again(bootstrap: str, create_topic: C
     with console(bootstrap, read_only=True) as reader:
         refused = reader.post("/api/groups/any/dead-letters/send", {"topic": create_topic(), "records": [[0, 0]]})
     assert (refused.status, refused.code) == (403, "READ_ONLY")
+
+
+def test_workers_of_the_page_learn_share_one_partition(page: Page) -> None:
+    """One of the records is released once, and comes again."""
+    assert len(page.post("/api/learn/topic", {"partitions": 1, "replication_factor": 1}).data["partitions"]) == 1
+    sent = page.post("/api/learn/produce", {"count": 30, "keys": ["anna", "ben"], "acks": "all"}).data["results"]
+    assert [each["error"] for each in sent] == [None] * 30
+    assert page.post("/api/learn/fail", {"says": "accept"}).status == 400
+    assert page.post("/api/learn/fail", {"says": "release"}).data["queue"]["failures"] == ["release"]
+    page.post("/api/learn/workers", {"count": 2})
+    said: set[tuple[str, int, int, str]] = set()
+
+    def both_worked_and_one_came_again() -> bool:
+        for each in page.get("/api/learn").data["queue"]["deliveries"]:
+            said.add((each["worker"], each["offset"], each["deliveries"], each["said"]))
+        return len({worker for worker, *_ in said}) == 2 and any(count == 2 for _, _, count, _ in said)
+
+    wait_until(both_worked_and_one_came_again, "the record comes again", every_s=0.2, progress=lambda: len(said))
+    (released,) = {(offset, count) for _, offset, count, answer in said if answer == "release"}
+    assert {(offset, count - 1) for _, offset, count, _ in said if count > 1} == {released}
+    assert page.delete("/api/learn/topic").data["queue"]["workers"] == []
+    wait_until(lambda: page.get("/api/groups/moldau-learn-queue").status == 404, "its group is deleted", every_s=0.2)

@@ -38,6 +38,24 @@ def test_consumers_requested_after_close_do_not_start(monkeypatch: pytest.Monkey
     assert not any(each.is_running for each in running)
 
 
+def test_workers_requested_after_close_do_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "PracticeWorker", ModelConsumer)
+    practice = Practice("localhost:1", {})
+    practice.set_workers(3)
+    running: list[Any] = list(practice.workers)
+    practice.set_workers(1)
+    assert [each.is_running for each in running] == [True, False, False], "the newest stop first"
+    practice.close()
+    practice.set_workers(2)
+    assert (practice.workers, running[0].is_running) == ([], False)
+
+
+def test_a_failure_is_said_of_one_record() -> None:
+    practice = Practice("localhost:1", {})
+    practice.failures.extend(["release", "reject"])
+    assert [practice.next_answer() for _ in range(3)] == ["release", "reject", "accept"]
+
+
 def test_a_watcher_does_not_change_a_newer_compaction() -> None:
     practice = Practice("localhost:1", {})
     first: dict[str, Any] = {"before": [], "after": None, "waiting": True}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from functools import partial
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
+from moldau.base.group_configs import SHARE_AUTO_OFFSET_RESET
 from moldau.base.settings import topics
 from moldau.client.admin import topics as topic_admin
 from moldau.client.admin.cluster_admin import ClusterAdmin
 from moldau.client.cluster import Cluster
+from moldau.client.requests.configs import GROUP, alter_configs
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
 from moldau.console.endpoints.topics import partition_count, partition_rows, unknown_topic
-from moldau.console.learning import CONSUMERS_MAX, PRACTICE, Practice
+from moldau.console.learning import CONSUMERS_MAX, FAILURES, PRACTICE, QUEUE, Practice
 from moldau.console.live import Event, Feed
 from moldau.console.next_steps import worded
 from moldau.console.records.choosing import Choice
@@ -23,6 +26,7 @@ from moldau.console.records.search import Work, bounds, oldest_first
 from moldau.console.records.writing import ACKS, choose_partition, write
 from moldau.operations.failures import kafka_failure
 from moldau.web.failures import ApiError, bad_request
+from moldau.wire.apis import ApiKey
 from moldau.wire.records import NEXT_OFFSET, Record
 
 COUNT_MAX: Final = 100
@@ -65,6 +69,7 @@ def _data(call: Call, practice: Practice) -> dict[str, Any]:
         "partitions": [] if topic is None else partition_rows(state, topic, range(len(topic.leaders))),
         "consumers": [consumer.data() for consumer in practice.consumers],
         "group": PRACTICE,
+        "queue": practice.queue_data(),
         "compacted": practice.compaction,
         "brokers": sorted(state.alive),
     }
@@ -109,11 +114,13 @@ def _delete(admin: ClusterAdmin) -> None:
 def remove(call: Call) -> dict[str, Any]:
     practice = practice_of(call)
     practice.set_consumers(0)
+    practice.set_workers(0)
+    practice.delivered.clear()
     practice.compaction = None
     with call.access.admin() as admin:
         _delete(admin)
     with call.access.groups() as groups:
-        groups.delete([PRACTICE])
+        groups.delete([PRACTICE, QUEUE])
     call.changed(lambda state: PRACTICE not in state.topics)
     return _data(call, practice)
 
@@ -172,6 +179,43 @@ def set_consumers(call: Call) -> dict[str, Any]:
         raise bad_request(f"count: expected a whole number from 0 to {CONSUMERS_MAX}")
     practice = practice_of(call)
     practice.set_consumers(count)
+    return _data(call, practice)
+
+
+def set_workers(call: Call) -> dict[str, Any]:
+    """Let this many members of a share group take records, from the beginning of the topic on."""
+    count = call.field("count", int)
+    if not 0 <= count <= CONSUMERS_MAX:
+        raise bad_request(f"count: expected a whole number from 0 to {CONSUMERS_MAX}")
+    practice = practice_of(call)
+    if count and not practice.workers:
+        with call.access.admin() as admin:
+            _require_share_groups(admin.cluster)
+            try:
+                alter_configs(admin.ask, {(GROUP, QUEUE): [(SHARE_AUTO_OFFSET_RESET.name, "earliest")]})
+            except KafkaError as error:
+                raise kafka_failure(error, f"group {QUEUE}") from error
+    practice.set_workers(count)
+    return _data(call, practice)
+
+
+def _require_share_groups(cluster: Cluster) -> None:
+    try:
+        importlib.import_module("moldau.client.confluent_share")
+    except ImportError as error:
+        raise bad_request("workers need confluent-kafka 2.15 or newer beside the console") from error
+    node = next(iter(cluster.nodes()))
+    if not cluster.channel(node).offers(ApiKey.SHARE_FETCH):
+        raise bad_request("this cluster has no share groups: Apache Kafka has them since 4.2, with share.version=1")
+
+
+def fail(call: Call) -> dict[str, Any]:
+    """Let a worker release or reject the next record instead of accepting it."""
+    says = call.field("says", str)
+    if says not in FAILURES:
+        raise bad_request(f"says: expected {' or '.join(FAILURES)}")
+    practice = practice_of(call)
+    practice.failures.append(says)
     return _data(call, practice)
 
 
@@ -267,6 +311,8 @@ ENDPOINTS: Final = (
     Endpoint("DELETE", "/api/learn/topic", remove),
     Endpoint("POST", "/api/learn/produce", produce, fields=("count", "keys", "acks")),
     Endpoint("POST", "/api/learn/consumers", set_consumers, fields=("count",)),
+    Endpoint("POST", "/api/learn/workers", set_workers, fields=("count",)),
+    Endpoint("POST", "/api/learn/fail", fail, fields=("says",)),
     Endpoint("POST", "/api/learn/compact", compact),
 )
 STREAMS: Final = (Endpoint("GET", "/api/live/learn", live),)

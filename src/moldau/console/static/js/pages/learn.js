@@ -19,6 +19,8 @@ export async function learnPage({ root, signal, crumbs, live, may }) {
   const results = h("div", { role: "status" });
   const readers = h("output.mono");
   const replicas = h("div");
+  const workers = h("output.mono");
+  const deliveries = h("div");
   const compaction = h("div");
   let data = null;
   let shape = null;
@@ -32,6 +34,8 @@ export async function learnPage({ root, signal, crumbs, live, may }) {
     if (fresh && !now.exists) stage.clear();
     stage.update(now.partitions ?? [], now.consumers ?? []);
     readers.textContent = String(now.consumers?.length ?? 0);
+    workers.textContent = String(now.queue.workers.length);
+    redraw(deliveries, now.queue, () => deliveryList(now.queue));
     redraw(replicas, now.partitions, () => replicaTable(now));
     redraw(compaction, [now.exists, now.compacted], () => compactionView(now, may && compact));
   }
@@ -65,15 +69,18 @@ export async function learnPage({ root, signal, crumbs, live, may }) {
   }
 
   /** Presses may come faster than answers: count from what was asked for last. */
-  let wanted = null;
-  async function consumers(step) {
-    wanted = Math.min(CONSUMERS_MAX, Math.max(0, (wanted ?? data.consumers?.length ?? 0) + step));
-    const mine = wanted;
-    await act(() => post("/api/learn/consumers", { count: mine }));
-    if (wanted === mine) wanted = null;
+  const wanted = {};
+  async function ask(what, running, step) {
+    wanted[what] = Math.min(CONSUMERS_MAX, Math.max(0, (wanted[what] ?? running) + step));
+    const mine = wanted[what];
+    await act(() => post(`/api/learn/${what}`, { count: mine }));
+    if (wanted[what] === mine) wanted[what] = null;
   }
+  const consumers = (step) => ask("consumers", data.consumers.length, step);
+  const work = (step) => ask("workers", data.queue.workers.length, step);
 
-  const stepper = (sign, label, step) => h("button", { type: "button", "aria-label": label, title: label, disabled: !may, onclick: () => consumers(step) }, sign);
+  const stepper = (sign, label, action) => h("button", { type: "button", "aria-label": label, title: label, disabled: !may, onclick: action }, sign);
+  const says = (answer) => () => act(() => post("/api/learn/fail", { says: answer }));
 
   function begin() {
     if (!may) return notice("info", "This console is read-only", "Start it without --read-only to try things.");
@@ -92,13 +99,17 @@ export async function learnPage({ root, signal, crumbs, live, may }) {
           h("div.row", KEYS.slice(0, 4).map((key) => h("button", { type: "button", disabled: !may, onclick: () => send(1, [key]) }, h(`i.key-dot.${colourOf(key)}`), key)),
             button("10 by key", () => send(10, KEYS), { disabled: !may }), button("10 without a key", () => send(10, null), { disabled: !may }))),
         lesson("2", "A group shares the partitions", "Each partition has one reader in the group. When a consumer comes or goes, the group rebalances. More consumers than partitions: some are idle.",
-          h("div.row", stepper("−", "One consumer less", -1), readers, stepper("+", "One consumer more", 1), h("span.muted", "consumers in the group ", h("a", { href: "/groups/moldau-learn" }, "moldau-learn"))))),
+          h("div.row", stepper("−", "One consumer less", () => consumers(-1)), readers, stepper("+", "One consumer more", () => consumers(1)), h("span.muted", "consumers in the group ", h("a", { href: "/groups/moldau-learn" }, "moldau-learn"))))),
         h("div.stage-area", stage.element), results),
       h("div.grid", h("section.card",
         lesson("3", "Who must have it before it counts", "acks=0: nobody answers. acks=1: the leader has it. acks=all: all in-sync replicas have it, so it survives a broker. Kill one and try again:",
           h("div.row", ["0", "1", "all"].map((acks) => button(`Send, acks=${acks}`, () => send(1, null, acks), { disabled: !may }))),
           h("p.muted", "In a terminal: ", h("code.command", "moldau cluster kill 2"), " and ", h("code.command", "moldau cluster restart 2")), replicas)),
         h("section.card", compaction)),
+      h("section.card", lesson("5", "A queue shares the records", "A share group divides records, not partitions: several workers take records of the same partition at the same time. A worker has a record for a second and accepts it. One that is released comes again, for any worker; one that is rejected is given up.",
+        h("div.row", stepper("−", "One worker less", () => work(-1)), workers, stepper("+", "One worker more", () => work(1)), h("span.muted", "workers in the share group ", h("a", { href: "/groups/moldau-learn-queue" }, "moldau-learn-queue")),
+          button("Release the next", says("release"), { disabled: !may }), button("Reject the next", says("reject"), { disabled: !may })),
+        deliveries)),
       may && h("div.row", button("Remove the topic and the consumers", () => act(() => remove("/api/learn/topic")), { kind: "danger" })),
     ];
   }
@@ -144,6 +155,19 @@ function replicaTable(data) {
       { label: "Next offset", num: true, render: (row) => format.count(row.end) },
     ],
   });
+}
+
+const SAID = { accept: ["accepted", "ok"], release: ["released", "warn"], reject: ["rejected", "bad"] };
+
+/** The workers, and the records they had, the newest first. */
+function deliveryList({ workers, deliveries, failures }) {
+  if (!workers.length && !deliveries.length) return h("p.muted", "Start workers, then send messages above. The queue begins with those that are there.");
+  return h("div.grid",
+    h("div.stack", h("h3", "Workers"), h("div.row", workers.map((each) => badge(`${each.name}: ${each.state}`, each.state === "working" ? "accent" : ""))),
+      failures.length > 0 && h("p.muted", `Of the next: ${failures.map((each) => SAID[each][0]).join(", ")}.`)),
+    h("div.stack", h("h3", "What they said"), h("ol.log.said", deliveries.map((each) => h("li",
+      h("span.muted.mono", `${each.partition}/${each.offset}`), h(`i.key-dot.${colourOf(each.key)}`), h("span.mono", each.key ?? ""),
+      h("span.row", badge(...SAID[each.said]), h("span.muted", `${each.worker}, delivered ${format.times(each.deliveries)}`)))))));
 }
 
 function compactionView(data, compact) {

@@ -62,11 +62,11 @@ export async function shareGroup({ root, params, signal, go, every, may }, first
   append(root, [
     head(name, { badges, actions: may ? groupActions({ name, go, data: () => data, changed: again }) : [] }),
     problem, numbers,
-    h("div.grid", card("Not finished", chart.element), card("Who takes records of what", drawing)),
+    h("div.grid", card("Not finished", chart.element), h("section.card.flush", h("header", h("h2", "Members")), members)),
+    card("Who takes records of what", drawing),
     h("section.card.flush", h("header", h("h2", "Partitions")), partitions),
     h("section.card.flush", h("header", h("h2", "How often records were delivered")), ranges),
     letters,
-    h("section.card.flush", h("header", h("h2", "Members")), members),
   ]);
   draw(data);
   await refresh(drawLetters)();
@@ -75,7 +75,10 @@ export async function shareGroup({ root, params, signal, go, every, may }, first
 }
 
 function figuresOf(data) {
-  const sum = (name) => data.partitions.reduce((total, each) => (total === null || each[name] === null ? null : total + each[name]), 0);
+  const sum = (name) => {
+    const known = data.partitions.map((each) => each[name]).filter((each) => each !== null);
+    return known.length ? known.reduce((total, each) => total + each, 0) : null;
+  };
   const { acquired, lag } = data;
   const open = acquired === null
     ? [["Available or acquired", format.count(lag), "brokers measure how many are acquired: --metrics"]]
