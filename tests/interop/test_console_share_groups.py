@@ -160,7 +160,7 @@ def test_dead_letters_are_shown_and_sent_again(
         ]
         again = receive(member, 2)
         assert {value: (each.offset, each.count) for value, each in again.items()} == {"bad": (3, 1), "worse": (4, 1)}
-        message = member.held[again["bad"]]
+        message = member.messages[again["bad"]]
         assert (message.key(), message.headers()) == (b"key of bad", None if copies == "true" else [("trace", b"bad")])
         member.accept()
     assert len(letters_of(page, dead, group, 2)) == 2, "the dead letters stay"
