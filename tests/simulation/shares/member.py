@@ -119,7 +119,7 @@ class Member(ScriptedClient):
 
     def leaders_known(self) -> None:
         """Work at each leader that is new."""
-        for node_id in sorted({leader.node_id for leader in self.leaders.values()}):
+        for node_id in sorted({self.leaders[index].node_id for index in self._assigned if index in self.leaders}):
             if node_id in self.brokers and node_id not in self._sessions:
                 session = self._sessions[node_id] = Session(node_id)
                 self.play(self._work(self._life, session))
@@ -160,6 +160,7 @@ class Member(ScriptedClient):
                     for index in topic.partitions
                 )
                 self.world.trace(f"{self.name} is assigned {sorted(self._assigned)}")
+                self.leaders_known()
             return int(reply.heartbeat_interval_ms)
         return self.rng.randint(*BACKOFF_MS)
 
@@ -192,7 +193,6 @@ class Member(ScriptedClient):
             partitions = self._partitions_at(session.node_id)
             if session.node_id not in self.brokers or not (partitions or session.partitions):
                 del self._sessions[session.node_id]
-                self.refresh()
                 return
             chance = 1.0 if self.is_settling else self.rng.random()
             if chance < 0.01:
