@@ -1,4 +1,4 @@
-"""Requests of group members: join, heartbeat, commit. Each in several sizes, to see what grows.
+"""Requests of group members: join, heartbeat, commit, share. Each in several sizes, to see what grows.
 
 A series is one workload in its sizes, from small to large; where a unit of work costs the same in all of them, the
 broker is linear. Group ids have one length, so that the frames do too.
@@ -27,6 +27,7 @@ from bench.groups.frames import (
     read_fetched_offset,
 )
 from bench.groups.members import BUFFER_BYTES, ClassicGroup, ConsumerGroup, Crowd, Group
+from bench.groups.shares import share
 from bench.measuring.results import Quantity
 from bench.measuring.rounds import Measured, Turn, Workload
 
@@ -40,6 +41,8 @@ HEARTBEATS = 100_000
 CONNECTIONS = 10
 IN_FLIGHT = 5
 COMMITTED_PARTITIONS = 10
+SHARED_RECORDS = 500_000
+SHARING_MEMBERS = (1, 8)
 NOT_YET = frozenset({14, 15, 16})
 """The coordinator is loading, not available, or on another node: temporary errors of new groups."""
 LOOK_AGAIN_S = 0.002
@@ -80,6 +83,11 @@ def group_series(scale: float) -> Iterator[Series]:
         yield Series(
             f"commit {_of_offsets(offsets)}", "groups", {size: commit(size, offsets, commits) for size in sizes}
         )
+    yield Series(
+        "share fetch and accept",
+        "members",
+        {members: share(members, times(SHARED_RECORDS, 1_000)) for members in SHARING_MEMBERS},
+    )
     yield Series("commit by members", "groups", {CONNECTIONS: commit_by_members(times(COMMITS, CONNECTIONS))})
 
 

@@ -18,6 +18,8 @@ from moldau.wire.schema import Message
 
 ALICE, SUPER_USER = "User:alice", "User:admin"
 HOST = "10.0.0.1"
+ANSWERED_S = 60
+"""In so much virtual time every request is answered, also one that looks for what does not exist."""
 
 
 class GuardedNode:
@@ -38,6 +40,9 @@ class GuardedNode:
         reply = router.answer("PLAINTEXT", f"{HOST}:5555", access, memoryview(bytearray(frame))[4:])
         if isinstance(reply, Promise):
             self.node.flush()
+            for _ in range(ANSWERED_S):
+                if not reply.done:
+                    self.node.timers.advance(1000)
             reply = reply.value()
         assert reply is not None
         return read_response(response_class(api), bytes(reply)[4:], api, version)[1]

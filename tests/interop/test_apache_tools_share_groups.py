@@ -1,5 +1,5 @@
-"""Our kafka-share-groups compared with Apache Kafka's own, on the same cluster: their output must be equal, character
-by character. Only their rows may be in another order, as in test_apache_tools_groups.py.
+"""Our tools for share groups compared with Apache Kafka's own, on the same cluster: their output must be equal, letter
+by letter. Only their rows may be in another order, as in test_apache_tools_groups.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ pytestmark = [
     pytest.mark.skipif(not KAFKA_LIBS, reason="MOLDAU_TEST_KAFKA_LIBS names no directory of Apache Kafka's jars"),
     pytest.mark.skipif(not shutil.which("java"), reason="no java on the PATH"),
 ]
-TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+CLASSES = {
+    "share_groups": "consumer.group.ShareGroupCommand",
+    "console_share_consumer": "consumer.ConsoleShareConsumer",
+    "share_consumer_perf": "ShareConsumerPerformance",
+}
 RECORDS = 30
 TRIES = 5
 """Other groups may appear or vanish between the two listings of a shared cluster."""
@@ -75,16 +79,16 @@ def _have_read(first: ShareMember, second: ShareMember, received: list[Delivery]
     return len(received) == RECORDS
 
 
-def apache(bootstrap: str, words: list[str]) -> Outcome:
+def apache(bootstrap: str, tool: str, words: list[str]) -> Outcome:
     command = ["java", "-cp", f"{KAFKA_LIBS}/*", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    command += [TOOL, *words, "--bootstrap-server", bootstrap]
+    command += [f"org.apache.kafka.tools.{CLASSES[tool]}", *words, "--bootstrap-server", bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
-def compare(tools: Tools, names: Names, line: str) -> tuple[Outcome, Outcome]:
+def compare(tools: Tools, names: Names, line: str, tool: str = "share_groups") -> tuple[Outcome, Outcome]:
     words = line.format(**names).split()
-    return tools("share_groups", *words), apache(tools.bootstrap, words)
+    return tools(tool, *words), apache(tools.bootstrap, tool, words)
 
 
 def check_rows(ours: Outcome, theirs: Outcome) -> None:
@@ -186,3 +190,45 @@ def test_listings_have_the_same_rows_and_columns(tools: Tools, names: Names, lin
     check_rows(ours, theirs)
     listed = [name for name in (names["active"], names["idle"], names["other"]) if name in ours.out]
     assert listed
+
+
+@pytest.mark.parametrize(
+    ("tool", "line"),
+    [
+        ("console_share_consumer", "--group g"),
+        ("console_share_consumer", "--topic {topic} --reject --release"),
+        ("console_share_consumer", "--topic {topic} --consumer-property a=b --command-property c=d"),
+        ("console_share_consumer", "--topic {topic} --property a=b --formatter-property c=d"),
+        ("console_share_consumer", "--topic {topic} --consumer-config a --command-config b"),
+        ("share_consumer_perf", "--num-records 1"),
+        ("share_consumer_perf", "--topic {topic}"),
+        ("share_consumer_perf", "--topic {topic} --num-records 1 --messages 1"),
+        ("share_consumer_perf", "--topic {topic} --num-records 1 --consumer.config a --command-config b"),
+    ],
+)
+def test_wrong_options_of_consumers_are_rejected_with_kafkas_message(
+    tools: Tools, names: Names, tool: str, line: str
+) -> None:
+    ours, theirs = compare(tools, names, line, tool)
+    assert (ours.status, ours.out) == (theirs.status, theirs.out) == (1, "")
+    assert ours.err.splitlines()[0] == theirs.err.splitlines()[0]
+
+
+def test_the_console_consumer_prints_records_as_kafkas_does(
+    tools: Tools, names: Names, admin: AdminClient, create_topic: Callable[..., str]
+) -> None:
+    topic = create_topic()
+    producer = Producer({"bootstrap.servers": tools.bootstrap})
+    for number, value in enumerate((b"plain", None, "größer".encode(), b"")):
+        headers: list[tuple[str, str | bytes | None]] = [("a", "1"), ("none", None)] if number % 2 else []
+        producer.produce(topic, value, None if number == 2 else f"k{number}", headers=headers)
+    assert producer.flush(PATIENCE_S) == 0
+    shown = " ".join(
+        f"--property print.{name}=true"
+        for name in ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key")
+    )
+    line = f"--topic {topic} --group {unused_group(admin)} --max-messages 4 --release {shown}"
+    ours = tools("console_share_consumer", *line.split())
+    theirs = apache(tools.bootstrap, "console_share_consumer", line.split())
+    assert ours.out.replace("Delivery:1", "Delivery:2") == theirs.out
+    assert (ours.status, ours.err.splitlines()[-1]) == (theirs.status, theirs.err.splitlines()[-1])

@@ -123,6 +123,11 @@ class TestMoldauGroup:
         run("group", "delete", group, "--yes")
         assert f"no group {group}" in run("group", "describe", group, status=1).stderr
 
+    def test_a_consumer_is_no_member_of_a_share_group(self, run: Run, bootstrap: str, group: str, filled: str) -> None:
+        read(bootstrap, group, filled)
+        refused = run("consume", filled, "-g", group, "-n", "1", status=1).stderr
+        assert f"{group} is a share group, not a consumer group" in refused
+
 
 def run_reset(run: Run, group: str, bootstrap: str, topic: str) -> None:
     """Let the group begin, and return to the start."""

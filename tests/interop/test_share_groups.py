@@ -19,11 +19,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import AcknowledgeType, Producer
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ConfluentPartition
 from confluent_kafka.admin import AdminClient
 from harness.patience import PATIENCE_S, wait_until
-from share_members import FROM_THE_START, Delivery, ShareMember, require_share_groups, unused_group
+from share_members import FROM_THE_START, Delivery, JavaMember, Member, ShareMember, require_share_groups, unused_group
+from transactional_copier import needs_java
 
 CreateTopic = Callable[..., str]
 Produce = Callable[..., None]
@@ -63,7 +64,7 @@ def numbers(count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
 
-def until_end(member: ShareMember) -> list[Delivery]:
+def until_end(member: Member) -> list[Delivery]:
     """Return all deliveries up to that of the last record, and accept them."""
     received = member.receive(lambda found: END in values(found))
     member.accept()
@@ -127,8 +128,7 @@ class TestDelivery:
         assert producer.flush(PATIENCE_S) == 0
         with ShareMember(bootstrap, unused_group(admin), [topic]) as member:
             member.receive(lambda found: len(found) == 5)
-            last = max(member.held)
-            message = member.held[last]
+            message = member.messages[max(member.held)]
             assert (message.key(), message.value(), message.timestamp()) == (b"k4", b"v" * 1000, (1, 1_700_000_000_004))
             assert message.headers() == [("n", b"4"), ("none", None)]
 
@@ -207,11 +207,7 @@ class TestLocks:
             held = slow.receive(lambda found: len(found) == 2)
             again = quick.receive(lambda found: len(found) == 2)
             assert [(each.value, each.count) for each in again] == [("0", 2), ("1", 2)]
-            for delivery in held:
-                slow.consumer.acknowledge(slow.held.pop(delivery), AcknowledgeType.ACCEPT)
-            (refusal,) = slow.consumer.commit_sync(PATIENCE_S).values()
-            assert refusal is not None
-            assert refusal.args[0].name() == "INVALID_RECORD_STATE"
+            assert slow.refused("ACCEPT", held) == ["INVALID_RECORD_STATE"]
             quick.accept()
             produce(topic, [END])
             assert values(until_end(quick)) == [END]
@@ -240,6 +236,63 @@ class TestLocks:
                 process.send_signal(signal.SIGKILL)
                 again = member.take(3)
         assert [(each.value, each.count) for each in again] == [("0", 2), ("1", 2), ("2", 2)]
+
+
+@needs_java
+class TestJava:
+    """Java's share consumer and librdkafka's in one group. Neither is idle for long: it may have fetched ahead."""
+
+    def test_both_clients_share_the_records(
+        self, bootstrap: str, admin: AdminClient, create_topic: CreateTopic, produce: Produce
+    ) -> None:
+        topic, group = create_topic(), unused_group(admin)
+        produce(topic, ["accepted", "rejected", "released"])
+        with JavaMember(bootstrap, group, topic) as java:
+            received = {each.value: each for each in java.receive(lambda found: len(found) == 3)}
+            assert {each.count for each in received.values()} == {1}
+            java.accept([received["accepted"]])
+            java.reject([received["rejected"]])
+            java.release()
+        with ShareMember(bootstrap, group, [topic]) as other:
+            (again,) = other.receive()
+            other.release()
+        produce(topic, [END])
+        with JavaMember(bootstrap, group, topic) as java:
+            last = until_end(java)
+        assert (again.value, values(last)) == ("released", ["released", END])
+        # Both clients fetch ahead: a delivery that the application has not seen is counted too.
+        assert 1 < again.count < last[0].count
+
+    def test_a_renewed_lock_outlives_others(
+        self, bootstrap: str, admin: AdminClient, create_topic: CreateTopic, produce: Produce
+    ) -> None:
+        """Another group shows how long a lock lasts that is not renewed."""
+        topic, configs = create_topic(), FROM_THE_START | SHORTEST_LOCK
+        group, control = unused_group(admin, configs), unused_group(admin, configs)
+        produce(topic, ["kept"])
+        with (
+            JavaMember(bootstrap, group, topic) as java,
+            ShareMember(bootstrap, group, [topic]) as other,
+            ShareMember(bootstrap, control, [topic]) as slow,
+            ShareMember(bootstrap, control, [topic]) as quick,
+        ):
+            (kept,) = java.receive()
+            held: list[Delivery] = []
+
+            def lock_is_over() -> bool:
+                java.acknowledge("RENEW", [kept])
+                assert java.poll() == [kept]
+                assert other.poll() == []
+                if not held:
+                    held.extend(slow.poll())
+                    return False
+                return bool(quick.poll())
+
+            wait_until(lock_is_over, "a lock that is not renewed is over")
+            java.accept()
+            quick.accept()
+            produce(topic, [END])
+            assert values(until_end(other)) == [END]
 
 
 class TestStart:
@@ -408,17 +461,17 @@ def work(bootstrap: str, group: str, topic: str, history: History, seed: int) ->
 
 def handle(member: ShareMember, deliveries: list[Delivery], history: History, chance: random.Random) -> None:
     """Acknowledge each, and note it when the broker has confirmed it."""
-    chosen = {each: chance.choice(list(AcknowledgeType)) for each in deliveries}
+    chosen = {each: chance.choice(("ACCEPT", "RELEASE", "REJECT")) for each in deliveries}
     with history.lock:
         for delivery in deliveries:
             history.counts.setdefault(delivery.value, []).append(delivery.count)
-    for how in AcknowledgeType:
-        member.acknowledge(how, [each for each in deliveries if chosen[each] is how])
+    for how in ("ACCEPT", "RELEASE", "REJECT"):
+        member.acknowledge(how, [each for each in deliveries if chosen[each] == how])
     with history.lock:
-        history.settled.update(each.value for each in deliveries if chosen[each] is not AcknowledgeType.RELEASE)
+        history.settled.update(each.value for each in deliveries if chosen[each] != "RELEASE")
 
 
-def drained(member: ShareMember) -> list[Delivery]:
+def drained(member: Member) -> list[Delivery]:
     """Accept what the member holds and what it still gets, until a poll returns nothing."""
     received: list[Delivery] = []
     member.accept()

@@ -18,6 +18,7 @@ from moldau.base.errors import ErrorCode, KafkaError, MalformedData, StorageFaul
 from moldau.base.long_work import LongWork
 from moldau.base.promise import Promise
 from moldau.base.steps import Steps, no_steps
+from moldau.coordinator.group.share.initializing import Initialization
 from moldau.log import store
 from moldau.log.log import Log
 from moldau.log.producers import Producers
@@ -29,17 +30,24 @@ from moldau.runtime import housekeeping
 from moldau.runtime.broker import leader_lease
 from moldau.runtime.broker.leader_lease import LeaderLease
 from moldau.runtime.coordinators.shard import Shard
+from moldau.runtime.coordinators.share_group_offsets import ShareTopic
 from moldau.runtime.housekeeping import Housekeeping
 from moldau.runtime.internal_errors import INTERNAL_ERRORS
 from moldau.runtime.quorum.committed_metadata import CommittedMetadata
 from moldau.runtime.quorum.metadata_log import MetadataLog
 from moldau.runtime.replication import isr_changes
 from moldau.runtime.replication.fetcher import ReplicaFetcher
+from moldau.runtime.share.fetches import SharesToFetch, WaitingFetch
 from moldau.security.acls.access import UNRESTRICTED
 from moldau.server.conversation import LongReply
 from moldau.server.handlers import fetch_answer
 from moldau.server.handlers.fetch_answer import FetchAnswer
 from moldau.server.handlers.replies import TimeLimit, combine_replies, run_steps, steps_when_ready
+from moldau.share.dead_letters import REJECTED, DeadLetter
+from moldau.share.limits import ShareLimits
+from moldau.share.ports import ShareKey
+from moldau.share.sessions import Place
+from moldau.share.window import Wanted
 from moldau.testing.clock import FakeTimers
 from moldau.testing.ports import at_once
 from moldau.wire.apis import ApiKey
@@ -183,6 +191,30 @@ def lay_out_more(node: InMemoryNode) -> None:
     layout._schedule()
 
 
+GROUP = "g"
+
+
+def find_a_share_groups_start(node: InMemoryNode) -> None:
+    limits = ShareLimits(auto_offset_reset="by_duration:PT1H")
+    broker(node).shares._find_start(node.partition("a"), limits)
+
+
+def write_a_dead_letter(node: InMemoryNode) -> None:
+    partition = node.partition("a")
+    key, letter = ShareKey(GROUP, partition.topic_id, 0), DeadLetter(0, 0, 1, REJECTED)
+    broker(node).shares._dead_letters.write(key, partition, ShareLimits(dead_letter_topic="dlq.a"), [letter])
+
+
+def read_a_share_groups_offsets(node: InMemoryNode) -> None:
+    topic = node.current.image.topics["a"]
+    broker(node).share_offsets.read(GROUP, [ShareTopic(topic.name, topic.id, frozenset({0, 1}))])
+
+
+def make_a_share_groups_states(node: InMemoryNode) -> None:
+    topic = node.current.image.topics["a"]
+    broker(node).groups.share_states.initialize(Initialization(GROUP, 1, {topic.id: {0: -1, 1: -1}}))
+
+
 OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
     "retention": lambda node: broker(node).housekeeping.retain(at_once, pytest.fail),
     "flush": lambda node: broker(node).housekeeping.flush_by_time(),
@@ -200,6 +232,10 @@ OWN_WORK: dict[str, Callable[[InMemoryNode], object]] = {
     "decision": decide_long,
     "committed metadata": commit_a_long_decision,
     "layout": lay_out_more,
+    "start of a share group": find_a_share_groups_start,
+    "dead letters": write_a_dead_letter,
+    "offsets of a share group": read_a_share_groups_offsets,
+    "states of a share group": make_a_share_groups_states,
 }
 """Everything that a node does in turns by itself, begun."""
 
@@ -525,6 +561,29 @@ def test_an_error_in_any_turn_of_a_waiting_fetch_closes_the_connection(
     assert isinstance(answer.value(), MalformedData)
     assert (len(node.parked), node.waiting, node.faults) == (0, 0, [])
     assert [record.getMessage() for record in caplog.records] == ["a waiting fetch failed"]
+
+
+@pytest.mark.parametrize("step", range(3))
+def test_an_error_in_any_step_of_a_share_fetch_closes_its_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: int
+) -> None:
+    node = InMemoryNode().start()
+    node.create_topic("a", 1)
+    topic = node.current.image.topics["a"]
+
+    def fail(_: WaitingFetch) -> Steps[None]:
+        for _ in range(step):
+            yield
+        raise Unexpected
+
+    monkeypatch.setattr(WaitingFetch, "_attempt", fail)
+    wanted = Wanted("member", 1, 1, is_exact=False)
+    answer = broker(node).share_fetches.fetch(SharesToFetch(GROUP, [Place(topic.id, 0)], wanted, 1, 1000, 500))
+    while node.timers.run_soon():
+        pass
+    assert isinstance(answer.value(), MalformedData)
+    assert node.faults == []
+    assert [record.getMessage() for record in caplog.records] == ["a waiting fetch of a share group failed"]
 
 
 def test_an_error_in_a_later_turn_of_the_check_for_laggards_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

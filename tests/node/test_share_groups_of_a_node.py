@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from harness.fake_share_states import FakeShareStates
+from harness.raised_faults import own_work
 from harness.share_group_node import ORDERS, ShareGroupNode, alter_offsets, delete_offsets, describe_offsets
 from harness.share_state_node import write_data
 
@@ -12,6 +14,7 @@ from moldau.base.acl_operations import AclOperation as Op
 from moldau.base.errors import ErrorCode
 from moldau.base.ids import ZERO_UUID
 from moldau.metadata.controller.features import SHARE_VERSION
+from moldau.runtime.coordinators.share_group_states import ShareGroupStates
 from moldau.security.acls.bindings import ResourceType
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.delete_groups import DeleteGroupsRequest
@@ -150,6 +153,21 @@ def test_deleting_a_group_deletes_its_states(node: ShareGroupNode) -> None:
     assert node.result(node.states.read(node.key(0), 0)).error_code == ErrorCode.INVALID_REQUEST
     assert node.delete_group() == ErrorCode.GROUP_ID_NOT_FOUND
     assert node.crash().listed() == []
+
+
+def test_a_group_whose_states_cannot_be_deleted_stays(node: ShareGroupNode) -> None:
+    node.join(ORDERS)
+    node.leave()
+    broker = node.in_memory.assembly.broker_side
+    assert broker is not None
+    states, real = FakeShareStates(), broker.groups.share_states
+    states.errors["delete", 1] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    broker.groups.share_states = ShareGroupStates(states, broker.groups.submit, own_work(node.in_memory.timers))
+    assert node.delete_group() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert node.listed() == [("g", "share", "Empty", "share")]
+    broker.groups.share_states = real
+    assert node.delete_group() == NONE
+    assert node.listed() == []
 
 
 # --- without the feature ----------------------------------------------------------------------------------------

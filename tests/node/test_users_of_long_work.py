@@ -40,6 +40,13 @@ USERS: Final[dict[str, list[object]]] = {
     "runtime/replication/isr_changes.py IsrChanges.look_for_laggards": [
         faults.test_an_error_in_a_later_turn_of_the_check_for_laggards_stops_the_node
     ],
+    "runtime/coordinators/share_group_offsets.py ShareGroupOffsets._summaries": ["offsets of a share group"],
+    "runtime/coordinators/share_group_states.py ShareGroupStates._for_each": ["states of a share group"],
+    "runtime/share/dead_letters.py DeadLetters.write": ["dead letters"],
+    "runtime/share/fetches.py WaitingFetch._try": [
+        faults.test_an_error_in_any_step_of_a_share_fetch_closes_its_connection
+    ],
+    "runtime/share/partitions.py SharePartitions._find_start": ["start of a share group"],
     "server/handlers/replies.py run_steps": [faults.test_an_error_in_any_later_step_of_a_request_closes_the_connection],
 }
 """Each with its tests, or with what `OWN_WORK` begins for it."""

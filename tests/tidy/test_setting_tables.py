@@ -40,6 +40,7 @@ MODULES = (accepted, cluster, groups, log, node, oauth, own, security, share_coo
 KEYS_OF_SOMETHING_ELSE = {
     "cli/kafka/console_producer.py": "options of Java's producer",
     "cli/kafka/consumer_perf.py": "options of Java's consumer",
+    "cli/kafka/share_consumer_perf.py": "options of Java's share consumer",
     "cli/records/produce.py": "options of librdkafka",
     "cli/user/client_formats.py": "properties of other clients",
     "cli/user/saving.py": "properties of Java's clients",

@@ -55,6 +55,7 @@ RETRIABLE: Final = frozenset(
 
 GROUP: Final = 0
 TRANSACTIONAL_ID: Final = 1
+SHARE_PARTITION: Final = 2
 """The types of keys that have a coordinator."""
 FIND_COORDINATOR_VERSIONS: Final = (4, 6)
 """FindCoordinator has several keys in one request from version 4 on."""

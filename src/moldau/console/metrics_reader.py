@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from http.client import HTTPException
 from typing import Any, Final
@@ -25,6 +26,7 @@ SAMPLES_MAX: Final = 200
 BYTES_IN: Final = "kafka_server_brokertopicmetrics_bytesin_total"
 BYTES_OUT: Final = "kafka_server_brokertopicmetrics_bytesout_total"
 CONNECTIONS: Final = "kafka_server_socket_server_metrics_connection_count"
+SHARE_RECORDS: Final = "moldau_share_records"
 SHOWN: Final = (BYTES_IN, BYTES_OUT, CONNECTIONS)
 
 
@@ -40,6 +42,7 @@ class MetricsReader:
     def __call__(self) -> Mapping[str, Any]:
         samples: dict[str, list[Sample]] = {}
         gateways: dict[str, list[Sample]] = {}
+        share_records: Counter[tuple[str, str, str]] = Counter()
         telemetries: dict[str, Telemetry] = {}
         times: dict[str, float] = {}
         errors = []
@@ -54,6 +57,7 @@ class MetricsReader:
             lines = lines_of(text)
             samples[url] = [each for each in parse(lines, SHOWN) if "topic" not in each.labels]
             gateways[url] = list(parse(lines, (), PREFIX_OF_GATEWAYS))
+            share_records.update(share_records_of(parse(lines, (SHARE_RECORDS,))))
             telemetries[url] = telemetry_of(parse(lines, (), PREFIX), len(self._urls))
         return {
             "bytes_in_per_second": self.rate(BYTES_IN, samples, times),
@@ -64,6 +68,7 @@ class MetricsReader:
                 for sample in its_samples[:SAMPLES_MAX]
             ],
             "gateways": self._gateways(gateways, times),
+            "share_records": share_records,
             "telemetry": self._last_pushes.merged(telemetries),
             "errors": errors,
         }
@@ -89,3 +94,11 @@ class MetricsReader:
             if before is not None and total >= before and now > then:
                 rates.append((total - before) / (now - then))
         return sum(rates) if rates else None
+
+
+def share_records_of(samples: Iterable[Sample]) -> dict[tuple[str, str, str], int]:
+    """Return how many records share groups have begun and not finished, by group, topic and state."""
+    return {
+        (each.labels.get("group", ""), each.labels.get("topic", ""), each.labels.get("state", "")): int(each.value)
+        for each in samples
+    }

@@ -52,6 +52,8 @@ class ShareLag(NamedTuple):
     log_end: int | None
     records: int | None
     seconds: float | None
+    is_least: bool = False
+    """Whether the record may be older than `seconds`."""
 
 
 def without_lags(committed: CommittedOffsets) -> list[PartitionLag]:

@@ -121,15 +121,20 @@ class SharePartition:
 
     @property
     def window(self) -> Window:
-        """The window of one that is ready, with the limits that hold now."""
+        """The window of one that is ready."""
         assert self._window is not None
-        self._window.limits = self._limits()
         return self._window
+
+    def begin_use(self) -> Window:
+        """Return the window with the limits that hold now."""
+        window = self.window
+        window.limits = self._limits()
+        return window
 
     # --- records ------------------------------------------------------------------------------------------------
 
     def acquire(self, wanted: Wanted, fetch_offset: int, batches: Sequence[RecordBatch]) -> list[Acquired]:
-        acquired = self.window.acquire(wanted, fetch_offset, batches, self._clock.monotonic_ms())
+        acquired = self.begin_use().acquire(wanted, fetch_offset, batches, self._clock.monotonic_ms())
         self._traffic.acquired += sum(each.last_offset - each.first_offset + 1 for each in acquired)
         self._set_timer()
         return acquired
@@ -139,7 +144,7 @@ class SharePartition:
         if not self.is_ready:
             return resolved(self.failure or KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         try:
-            change, written = self.window.acknowledge(member_id, acknowledged, self._clock.monotonic_ms())
+            change, written = self.begin_use().acknowledge(member_id, acknowledged, self._clock.monotonic_ms())
         except KafkaError as error:
             return resolved(error)
         self._set_timer()
@@ -152,7 +157,7 @@ class SharePartition:
 
     def release(self, member_id: str) -> Promise[KafkaError | None]:
         """Make all records available that a member holds."""
-        return self._write(*self.window.release(member_id)) if self.is_ready else resolved(None)
+        return self._write(*self.begin_use().release(member_id)) if self.is_ready else resolved(None)
 
     def _write(self, change: Change, written: Sequence[Written]) -> Promise[KafkaError | None]:
         if not written:
@@ -202,7 +207,7 @@ class SharePartition:
         """Take records back from members that did not acknowledge them in time. Members need not wait until that is
         written: without it the records are available at the next leader too."""
         self._timer = None
-        written = self.window.end_locks(self._clock.monotonic_ms())
+        written = self.begin_use().end_locks(self._clock.monotonic_ms())
         self._set_timer()
         if written:
             self._traffic.timed_out += sum(each.last_offset - each.first_offset + 1 for each in written)

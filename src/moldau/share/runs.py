@@ -7,11 +7,11 @@ five hundred records of which every second is released has as many runs as offse
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 
 class RecordState(IntEnum):
@@ -25,6 +25,7 @@ class RecordState(IntEnum):
     ARCHIVED = 4
 
 
+T = TypeVar("T")
 _FIRST_OFFSET: Final = attrgetter("first")
 _DONE: Final = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
@@ -143,6 +144,23 @@ class Batch:
         begin = self._divide(first)
         end = self._divide(last + 1)
         return self.runs[begin:end]
+
+    def cut_out_parts(self, parts: Sequence[tuple[int, int, T]]) -> list[tuple[Run, T]]:
+        """Return the runs that are exactly these parts, which follow each other, with what belongs to each."""
+        begin, end = self._divide(parts[0][0]), self._divide(parts[-1][1] + 1)
+        found: list[tuple[Run, T]] = []
+        runs = iter(self.runs[begin:end])
+        run = next(runs)
+        for _, last, what in parts:
+            while run.last < last:
+                found.append((run, what))
+                run = next(runs)
+            rest = run.rest_from(last + 1) if run.last > last else next(runs, run)
+            run.last = last
+            found.append((run, what))
+            run = rest
+        self.runs[begin:end] = [each for each, _ in found]
+        return found
 
     def join_runs(self) -> None:
         """Make one run of neighbours that do not differ."""

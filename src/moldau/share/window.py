@@ -132,7 +132,7 @@ class Window:
     @property
     def done_count(self) -> int:
         """How many records from the start offset on are done, or will be when what is being written is."""
-        return sum(len(run) for run in self._runs() if run.will_be_done)
+        return sum([run.last - run.first + 1 for batch in self._batches for run in batch.runs if run.will_be_done])
 
     def counts(self) -> Counter[RecordState]:
         """Return how many records of the window are in each state."""
@@ -207,12 +207,12 @@ class Window:
         acquired: list[Acquired] = []
         taken = 0
         for batch in list(self._overlapping(first, last)):
+            if taken >= room:
+                break
             available = [run for run in batch.overlapping(first, last) if run.is_available]
             if not available:
                 continue
-            if taken >= room:
-                break
-            is_slowed = max(run.delivery_count for run in available) >= slowed_from
+            is_slowed = max([run.delivery_count for run in available]) >= slowed_from
             if is_slowed and taken:
                 return acquired, taken
             if batch.was_acquired:
@@ -325,6 +325,7 @@ class Window:
             # Locks that have ended stay: `end_locks` returns what is to be written of them.
             for run, _ in self._end(change):
                 run.is_rejected = False
+            _join_runs(batch for first, last in renewed for batch in self._overlapping(first, last))
             raise
         self._renew(renewed, now_ms)
         return change, written
@@ -345,13 +346,13 @@ class Window:
                 continue
             for run in batch.overlapping(first, last):
                 _check_owner(run, member_id, is_whole=len(batch.runs) == 1)
-            for part_first, part_last, kind in _by_type(said, max(first, batch.first), min(last, batch.last)):
+            parts = list(_by_type(said, max(first, batch.first), min(last, batch.last)))
+            for run, kind in batch.cut_out_parts(parts):
                 if kind == RENEW:
-                    renewed.append((part_first, part_last))
+                    renewed.append((run.first, run.last))
                 else:
-                    for run in batch.cut_out(part_first, part_last):
-                        run.is_rejected = kind == REJECT
-                        written.append(self._begin_change(run, _STATE_AFTER[kind], change))
+                    run.is_rejected = kind == REJECT
+                    written.append(self._begin_change(run, _STATE_AFTER[kind], change))
         if renewed and not self.limits.allows_renewal:
             raise _wrong_state("Renewing acquisition locks is not enabled for the group.")
 

@@ -23,6 +23,9 @@ from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.settings import log, security
 from moldau.base.settings.accepted import ACCEPTED
 
+KAFKAS, DEAD_LETTERS = 340, 2
+"""Keys of Kafka 4.3, and those of dead letters, which are of 4.4."""
+
 
 def test_implemented_and_accepted_keys_are_disjoint_and_documented() -> None:
     assert len(BROKER_CONFIGS) == len(IMPLEMENTED) + len(ACCEPTED)
@@ -37,8 +40,10 @@ def test_every_default_is_valid() -> None:
 
 
 def test_the_number_of_keys_is_kafkas() -> None:
-    assert len(effective_broker_configs(BrokerLayers())) == 340
-    assert sum(definition.update_mode is not UpdateMode.READ_ONLY for definition in BROKER_CONFIGS.values()) == 102
+    assert len(effective_broker_configs(BrokerLayers())) == KAFKAS + DEAD_LETTERS
+    assert sum(definition.update_mode is not UpdateMode.READ_ONLY for definition in BROKER_CONFIGS.values()) == (
+        102 + DEAD_LETTERS
+    )
 
 
 def test_the_source_of_a_value_is_the_first_layer_that_sets_it() -> None:
@@ -184,7 +189,7 @@ def test_keys_of_listeners_and_unknown_keys_are_shown_where_they_are_set() -> No
         static={jaas: "hunter2"},
     )
     entries = {entry.name: entry for entry in effective_broker_configs(broker)}
-    assert len(entries) == 340 + 4
+    assert len(entries) == KAFKAS + DEAD_LETTERS + 4
     shown = [(name, entries[name].value, int(entries[name].source)) for name in (limit, rate, jaas, "no.such")]
     assert shown == [(limit, "5", 2), (rate, "7", 3), (jaas, None, 4), ("no.such", None, 2)]
     assert [(s.name, s.value, int(s.source)) for s in entries[limit].synonyms] == [

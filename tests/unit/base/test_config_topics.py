@@ -41,7 +41,7 @@ def test_every_fallback_is_a_broker_key_that_yields_the_same_default() -> None:
 
 
 def test_a_topic_without_overrides() -> None:
-    assert len(effective_topic_configs({}, NOTHING)) == 33
+    assert len(effective_topic_configs({}, NOTHING)) == 33 + 1  # and that of dead letters, which is of Kafka 4.4
     assert summary(entry("segment.bytes", {})) == ("1073741824", 5, [("log.segment.bytes", "1073741824", 5)])
     assert summary(entry("remote.storage.enable", {})) == ("false", 5, [])
 

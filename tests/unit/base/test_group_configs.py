@@ -28,9 +28,21 @@ LOW = BrokerLayers(
 LOW_SHARE = BrokerLayers({}, {}, {"group.share.min.session.timeout.ms": "1000"})
 
 
+OF_DEAD_LETTERS = ("errors.deadletterqueue.topic.name", "errors.deadletterqueue.copy.record.enable")
+
+
 def test_kafkas_configs_of_consumer_groups_and_share_groups_are_known() -> None:
     of_share_groups = {SHARE_SESSION, SHARE_HEARTBEAT, SHARE_INTERVAL, LOCK, DELIVERIES, LOCKS}
-    assert set(GROUP_CONFIGS) == {SESSION, HEARTBEAT, INTERVAL, *of_share_groups, RESET, ISOLATION, RENEWAL}
+    assert set(GROUP_CONFIGS) == {
+        SESSION,
+        HEARTBEAT,
+        INTERVAL,
+        *of_share_groups,
+        RESET,
+        ISOLATION,
+        RENEWAL,
+        *OF_DEAD_LETTERS,
+    }
 
 
 @pytest.mark.parametrize(
@@ -46,6 +58,7 @@ def test_kafkas_configs_of_consumer_groups_and_share_groups_are_known() -> None:
         {RESET: "latest", ISOLATION: "read_uncommitted"},
         {RESET: "by_duration:P1DT2H30M"},
         {RESET: "by_duration:PT0S"},
+        dict(zip(OF_DEAD_LETTERS, ("dlq.jobs", "true"), strict=True)),
     ],
 )
 def test_values_within_the_bounds_of_the_broker_are_allowed(configs: dict[str, str]) -> None:

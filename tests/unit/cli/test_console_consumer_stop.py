@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import signal
-from types import SimpleNamespace
 from typing import Any
 
-from moldau.cli.kafka.console_consumer import PrintLoop, _run
-
-NO_FLAGS: Any = SimpleNamespace(has=lambda _: False)
+from moldau.cli.kafka.console.print_loop import PrintLoop, run_to_end
 
 
 class Consumer:
@@ -25,8 +22,7 @@ class Consumer:
 
 def test_a_signal_does_not_interrupt_the_close() -> None:
     before, consumer = signal.getsignal(signal.SIGTERM), Consumer()
-    loop = PrintLoop(consumer, None, 0, None, False, True)  # type: ignore[arg-type]
-    status = _run(NO_FLAGS, loop, None)
+    status = run_to_end(PrintLoop(consumer, None, 0, None, skip_errors=False))  # type: ignore[arg-type]
     assert callable(consumer.handler), "the first signal would end the process"
     assert consumer.handler is not before
     assert status == 128 + signal.SIGTERM

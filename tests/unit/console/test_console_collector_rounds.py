@@ -13,7 +13,17 @@ from harness.patience import PATIENCE_S
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
 from moldau.client.admin.cluster_values import BrokerNode, DescribedCluster
-from moldau.client.admin.group_values import Committed, CommittedOffsets, DescribedGroup, ListedGroup, Node
+from moldau.client.admin.group_values import (
+    SHARE,
+    Committed,
+    CommittedOffsets,
+    DescribedGroup,
+    ListedGroup,
+    Member,
+    Node,
+    ShareOffset,
+    ShareOffsets,
+)
 from moldau.console.collector import collector as module
 from moldau.console.collector.collector import PERIODS, Collector, known_of
 from moldau.console.collector.readings import read_offsets
@@ -377,3 +387,39 @@ def test_offsets_of_a_large_topic_are_read_in_several_requests(monkeypatch: pyte
         [("b", [3, 4, 5, 6])],
         [("b", [7, 8]), ("c", [0, 1])],
     ]
+
+
+class ScriptedShareGroups:
+    """A model of the coordinators of share groups."""
+
+    def __init__(self, offsets: ShareOffsets) -> None:
+        self.offsets = offsets
+
+    def each_offsets(self, group_ids: list[str]) -> dict[str, ShareOffsets]:
+        return dict.fromkeys(group_ids, self.offsets)
+
+    def each_described(self, group_ids: list[str]) -> dict[str, DescribedGroup]:
+        node = Node(1, "host", 9092)
+        members = tuple(Member(each, None, each, "/host", frozenset({ORDERS})) for each in ("one", "two"))
+        return {each: DescribedGroup(each, SHARE, "share", "Stable", "simple", node, members) for each in group_ids}
+
+
+@pytest.mark.parametrize(("lag", "seconds"), [(4, 0.0), (0, 0.0), (None, None)])
+def test_the_lag_of_a_share_group_is_what_its_coordinator_counts(
+    collector: Collector, lag: int | None, seconds: float | None
+) -> None:
+    """Not the distance to the end of the log, which is eight, and no guess where nothing is counted."""
+    groups = ScriptedGroups({})
+    groups.listed = lambda: [ListedGroup("workers", SHARE, "share", "Stable")]  # type: ignore[method-assign]
+    setattr(collector, "_groups", groups)  # noqa: B010
+    offsets: ShareOffsets = {ORDERS: ShareOffset(2, lag=lag), TopicPartition("orders", 1): None}
+    setattr(collector, "_share_groups", ScriptedShareGroups(offsets))  # noqa: B010
+    round_of(collector)
+    group = collector.state.groups["workers"]
+    row, page = group_row(group), known_group(collector, group)
+    assert (row["type"], row["members"], row["topics"], row["lag"]) == (SHARE, 2, 1, lag)
+    assert (row["lag_seconds"], page["lag"]) == (seconds, lag)
+    (place,) = page["partitions"]
+    assert (place["committed"], place["end"], place["lag"], place["members"]) == (2, 10, lag, ["one", "two"])
+    (reader,) = collector.state.readers["orders"]
+    assert (reader.group_id, reader.lag) == ("workers", lag)

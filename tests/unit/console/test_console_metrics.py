@@ -3,6 +3,8 @@ labels adds no samples."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from moldau.console import gateways, telemetry
@@ -45,6 +47,15 @@ def test_a_broker_missing_from_one_scrape_causes_no_spike_in_the_rate() -> None:
     assert rate(30, one=1_000_300, two=150) == 15
     assert rate(40, one=7, two=200) == 5, "a restart begins at zero"
     assert rate(50) is None
+
+
+def test_records_of_share_groups_are_counted_over_all_brokers(tmp_path: Path) -> None:
+    urls = []
+    for broker, acquired in (("one", 3), ("two", 4)):
+        text = tmp_path / broker
+        text.write_text(f'moldau_share_records{{group="w\\"k",topic="jobs",state="acquired"}} {acquired}\n')
+        urls.append(text.as_uri())
+    assert MetricsReader(urls)()["share_records"] == {('w"k', "jobs", "acquired"): 7}
 
 
 GATEWAY = """# TYPE moldau_gateway_users gauge

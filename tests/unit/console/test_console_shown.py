@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from moldau.console.records.shown import HEADERS_MAX, REASON_LENGTH_MAX, FoundRecord, record_data, shown
+from moldau.share.dead_letters import DELIVERED_TOO_OFTEN, Content, DeadLetter, dead_letter_record
+from moldau.share.ports import ShareKey
 from moldau.wire.records import Record
 
 
@@ -47,12 +49,25 @@ def test_a_dead_letter_of_a_pipeline_has_its_reason_and_its_place() -> None:
         "partition": 2,
         "offset": 17,
         "written_by": "shop",
+        "deliveries": None,
     }
 
 
 def test_a_dead_letter_of_kafka_connect_has_its_reason() -> None:
     letter = letter_of(("__connect.errors.topic", b"orders"), ("__connect.errors.exception.message", b"no schema"))
-    assert letter == {"reason": "no schema", "topic": "orders", "partition": None, "offset": None, "written_by": None}
+    assert letter == {
+        "reason": "no schema", "topic": "orders", "partition": None, "offset": None, "written_by": None,
+        "deliveries": None,
+    }  # fmt: skip
+
+
+def test_a_dead_letter_of_a_share_group_says_how_often_its_record_came() -> None:
+    letter = DeadLetter(17, 17, 5, DELIVERED_TOO_OFTEN)
+    record = dead_letter_record(ShareKey("workers", bytes(16), 2), "jobs", letter, 17, Content(), 0)
+    assert letter_of(*record.headers) == {
+        "reason": "Offset delivery count exceeded the threshold.", "topic": "jobs", "partition": 2, "offset": 17,
+        "written_by": "workers", "deliveries": 5,
+    }  # fmt: skip
 
 
 def test_only_a_reason_that_is_text_makes_a_dead_letter() -> None:
@@ -61,4 +76,5 @@ def test_only_a_reason_that_is_text_makes_a_dead_letter() -> None:
     assert letter_of(("moldau.error", b"\xff\xfe")) is None
     assert letter_of(("moldau.error", b"x" * 5000), ("moldau.offset", "\u0663".encode())) == {
         "reason": "x" * REASON_LENGTH_MAX, "topic": None, "partition": None, "offset": None, "written_by": None,
+        "deliveries": None,
     }  # fmt: skip

@@ -176,6 +176,19 @@ def test_the_states_of_a_topic_stay_until_all_of_them_are_deleted(setup: Setup) 
     setup.shard.check_replay()
 
 
+def test_a_state_that_could_not_be_deleted_is_made_again_for_a_new_member(setup: Setup) -> None:
+    setup.heartbeat(0, "a")
+    setup.leave()
+    setup.states.errors["delete", 0] = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    begun = setup.decide(lambda groups: begin_offset_deletion(groups.state, "g", ["a"]))
+    setup.result(setup.driver.delete_offsets(begun.deletion))
+    setup.heartbeat(0, "a")
+    group = find_share_group(setup.shard.groups.state, "g")
+    assert not group.states.deleting
+    assert group.states.initialized[setup.topic_id].partitions == {0, 1, 2}
+    assert setup.states.epochs[setup.key(0)] == group.epoch
+
+
 def test_an_error_of_the_groups_coordinator_is_that_of_all_partitions(setup: Setup) -> None:
     setup.heartbeat(0, "a")
     setup.leave()

@@ -233,18 +233,19 @@ def test_what_ends_while_it_loads_does_not_begin() -> None:
     leader.begin_loading()
     leader.share.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     assert leader.new_events == ["end", "free"]
-    leader.answer_read()
+    leader.answer_read(start=NO_START_OFFSET)  # which would be looked for
     assert not leader.share.is_ready
     assert leader.new_events == []
 
 
-def test_what_ends_while_its_start_is_looked_for_does_not_begin() -> None:
+@pytest.mark.parametrize("found", [42, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)])
+def test_what_ends_while_its_start_is_looked_for_does_not_begin(found: int | KafkaError) -> None:
     leader = Leader()
     start: Promise[int | KafkaError] = Promise()
     leader.begin_loading(lambda _: start)
     leader.answer_read(start=NO_START_OFFSET)
     leader.share.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    start.complete(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+    start.complete(found)
     assert failure_of(leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert not leader.share.is_ready
     assert leader.new_events == ["end", "free"]

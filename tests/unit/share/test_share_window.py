@@ -164,6 +164,17 @@ def test_an_acknowledgement_may_span_what_was_acquired_in_several_fetches() -> N
     assert driver.state() == "0-4 acquired x1 a, 5-24 acknowledged x1, 25-29 acquired x1 a"
 
 
+def test_an_acknowledgement_may_span_different_deliveries() -> None:
+    driver = WindowDriver(*tens(1))
+    driver.fetch()
+    driver.acknowledge((2, 5, RELEASE))
+    driver.fetch()
+    assert driver.state() == "0-1 acquired x1 a, 2-5 acquired x2 a, 6-9 acquired x1 a"
+    assert driver.acknowledge((1, 7, [ACCEPT, ACCEPT, ACCEPT, RELEASE, RELEASE, RELEASE, RELEASE])) == (
+        "1 acknowledged x1, 2-3 acknowledged x2, 4-5 available x2, 6-7 available x1"
+    )
+
+
 def test_release_gives_back_all_that_a_member_holds() -> None:
     driver = WindowDriver(*tens(4))
     for member, last in ("a", 9), ("b", 19), ("a", 29):

@@ -121,7 +121,7 @@ GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS: Final = ConfigDef(
     "The greatest share.record.lock.duration.ms that a group may have as its own config.")
 GROUP_SHARE_DELIVERY_COUNT_LIMIT: Final = ConfigDef(
     "group.share.delivery.count.limit", INT, 5, Range(2, 10),
-    "How often a record is delivered to a share group before it is archived.")
+    "How often a record is delivered to a share group at most; then it is given up.")
 GROUP_SHARE_MIN_DELIVERY_COUNT_LIMIT: Final = ConfigDef(
     "group.share.min.delivery.count.limit", INT, 2, Range(2, 5),
     "The least share.delivery.count.limit that a group may have as its own config.")
@@ -130,7 +130,7 @@ GROUP_SHARE_MAX_DELIVERY_COUNT_LIMIT: Final = ConfigDef(
     "The greatest share.delivery.count.limit that a group may have as its own config.")
 GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS: Final = ConfigDef(
     "group.share.partition.max.record.locks", INT, 2000, Range(100, 10_000),
-    "How many records of a partition may be locked for a share group.")
+    "How far, in offsets of a partition, a share group may be ahead of its first unfinished record.")
 GROUP_SHARE_MIN_PARTITION_MAX_RECORD_LOCKS: Final = ConfigDef(
     "group.share.min.partition.max.record.locks", INT, 100, Range(100, 2000),
     "The least share.partition.max.record.locks that a group may have as its own config.")

@@ -127,6 +127,7 @@ ERRORS_DEADLETTERQUEUE_GROUP_ENABLE: Final = ConfigDef(
     False,
     None,
     "Whether groups may write their dead letters into the topic.",
+    update_mode=CLUSTER_WIDE,
 )
 LEADER_REPLICATION_THROTTLED_REPLICAS: Final = ConfigDef(
     "leader.replication.throttled.replicas",

@@ -1,8 +1,8 @@
 """kafka-console-consumer: prints the records of topics as they arrive.
 
 It joins the group named by a flag or property. If none is named, it joins a group with a random name and commits
-nothing. With --partition it assigns that partition to itself and joins no group. console/record_lines.py defines how a
-record is printed.
+nothing. With --partition it assigns that partition to itself and joins no group. console/print_loop.py prints the
+records, console/record_lines.py defines how.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import random
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from moldau.base.limits import OFFSET_MAX
 from moldau.cli.flags import Arguments, Flag, ToolFlags, UsageError, key_values
 from moldau.cli.kafka.connection import clients, properties
-from moldau.cli.kafka.console.record_lines import Formatter
-from moldau.cli.kafka.tool import ToolFailed, discard_stdout, print_to_stderr, run
-from moldau.cli.stop_signals import StopSignals
+from moldau.cli.kafka.console.print_loop import FORMATTERS, PrintLoop, chosen_formatter, run_to_end
+from moldau.cli.kafka.tool import ToolFailed, run
 from moldau.cli.stored_offsets import MEMBER_CONFIG, store_printed
 
 if TYPE_CHECKING:
@@ -28,21 +27,9 @@ if TYPE_CHECKING:
     from moldau.client.cluster import Cluster
     from moldau.client.confluent import Consumer
 
-POLL_SECONDS: Final = 0.2
-"""How long one poll waits, which is the longest time until Ctrl-C is noticed."""
-MAX_RECORDS_PER_POLL: Final = 1000
 RESET_POLICIES: Final = {"earliest": "earliest", "latest": "latest", "none": "error"}
 """librdkafka's names of Kafka's values of auto.offset.reset; it has no by_duration."""
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
-FORMATTERS: Final = (
-    "DefaultMessageFormatter",
-    "LoggingMessageFormatter",
-    "NoOpMessageFormatter",
-    "TransactionLogMessageFormatter",
-    "OffsetsMessageFormatter",
-    "GroupMetadataMessageFormatter",
-)
-"""The last part of each class name; the last three print the topics __transaction_state and __consumer_offsets."""
 GROUP_MISMATCH: Final = (
     "The group ids provided in different places (directly using '--group', via '--consumer-property', or via"
     " '--consumer.config') do not match. Detected group ids: {ids}"
@@ -118,7 +105,7 @@ def _main(arguments: Arguments) -> int:
     group_id = _group_id(arguments, java_config)
     reset = _reset_policy(arguments, java_config)
     start = _start_offset(arguments)
-    formatter = _formatter(arguments)
+    formatter = chosen_formatter(arguments)
     limit = arguments.integer("max-messages")
     timeout_ms = arguments.integer("timeout-ms")
     servers = arguments.single_value("bootstrap-server") or ""
@@ -133,9 +120,11 @@ def _main(arguments: Arguments) -> int:
     consumer = clients.consumer(servers, user_config, tool_config)
     skip_errors = arguments.has("skip-message-on-error")
     stores_offsets = group_id is not None
-    print_loop = PrintLoop(consumer, formatter, limit, timeout_ms, skip_errors, stores_offsets, joined_group)
     with closing(clients.cluster(servers, java_config)) as cluster:
-        return _run(arguments, print_loop, _subscribe_or_assign(arguments, consumer, cluster, start))
+        subscription = _subscribe_or_assign(arguments, consumer, cluster, start)
+        records = MemberRecords(consumer, subscription, stores_offsets)
+        print_loop = PrintLoop(records, formatter, limit, timeout_ms, skip_errors, joined_group)
+        return run_to_end(print_loop, prints_events=arguments.has("enable-systest-events"))
 
 
 def _temporary_group(java_config: dict[str, str]) -> dict[str, Any]:
@@ -211,39 +200,6 @@ def _start_offset(arguments: Arguments) -> int | str:
     return int(text)
 
 
-class RecordFormatter(Protocol):
-    """Turns records into the bytes to print, line ends included."""
-
-    def lines(self, records: Iterable[Any]) -> bytes: ...
-
-
-def _formatter(arguments: Arguments) -> RecordFormatter | None:
-    """Return the formatter named by the flags, or None if records are only counted and not printed."""
-    # Scripts name the class with its package: org.apache.kafka.tools.consumer.DefaultMessageFormatter.
-    name = (arguments.single_value("formatter") or FORMATTERS[0]).rpartition(".")[2]
-    if name not in FORMATTERS:
-        raise ToolFailed(f"--formatter {name} is unknown; use one of {', '.join(FORMATTERS)}")
-    match name:
-        case "NoOpMessageFormatter":
-            return None
-        case "TransactionLogMessageFormatter":
-            from moldau.cli.kafka.log_dump.transaction_log_lines import transaction_log_formatter
-
-            return transaction_log_formatter()
-        case "OffsetsMessageFormatter" | "GroupMetadataMessageFormatter":
-            from moldau.cli.kafka.log_dump.offsets_lines import group_metadata_formatter, offsets_formatter
-
-            return offsets_formatter() if name.startswith("Offsets") else group_metadata_formatter()
-    props = {
-        **properties.load(arguments.single_value("formatter-config")),
-        **key_values(arguments.values_of("formatter-property")),
-    }
-    for flag in ("key-deserializer", "value-deserializer"):
-        if arguments.has(flag):
-            props[flag.replace("-", ".")] = arguments.single_value(flag) or ""
-    return Formatter(props)
-
-
 def _subscribe_or_assign(
     arguments: Arguments, consumer: Consumer, cluster: Cluster, start: int | str
 ) -> PatternSubscription | None:
@@ -262,143 +218,36 @@ def _subscribe_or_assign(
     return None
 
 
-class PrintLoop:
-    """Polls records, prints and counts them, until the limit, the timeout or a signal.
+class MemberRecords:
+    """Records of a consumer; `stores_offsets` is true if its group commits what was printed."""
 
-    `limit` is the highest number of records and `timeout_ms` the longest time without one; None or -1 means no end.
-    `stores_offsets` is true if the group commits what was printed. `joined_group` is None if partitions are assigned.
-    """
+    skipping = "skipped"
 
-    def __init__(
-        self,
-        consumer: Consumer,
-        formatter: RecordFormatter | None,
-        limit: int | None,
-        timeout_ms: int | None,
-        skip_errors: bool,
-        stores_offsets: bool,
-        joined_group: str | None = None,
-    ) -> None:
+    def __init__(self, consumer: Consumer, subscription: PatternSubscription | None, stores_offsets: bool) -> None:
         self._consumer = consumer
-        self._formatter = formatter
-        self._limit = limit
-        self._timeout = None if timeout_ms is None or timeout_ms < 0 else timeout_ms / 1000
-        self._skip_errors = skip_errors
+        self._subscription = subscription
         self._stores_offsets = stores_offsets
-        self._joined_group = joined_group
-        self._reported: set[str] = set()
-        self.count = 0
 
-    def run(self, subscription: PatternSubscription | None, stop: StopSignals) -> None:
-        out = sys.stdout.buffer
-        last_record_time = time.monotonic()
-        while not stop.exit_status and (self._limit is None or self._limit < 0 or self.count < self._limit):
-            now = time.monotonic()
-            if self._timeout is not None and now - last_record_time >= self._timeout:
-                return
-            if subscription is not None:
-                subscription.refresh(now)
-            wait_seconds = POLL_SECONDS
-            if self._timeout is not None:
-                wait_seconds = min(wait_seconds, self._timeout - (now - last_record_time))
-            records = self._poll(wait_seconds)
-            if records:
-                self._print(out, records)
-                last_record_time = time.monotonic()
-
-    def close(self) -> None:
-        self._consumer.close()
-
-    def _poll(self, wait_seconds: float) -> list[Any]:
-        """Wait for a first record, and return it with those that have arrived by then, at most up to the limit."""
-        count = MAX_RECORDS_PER_POLL
-        if self._limit is not None and self._limit >= 0:
-            count = min(count, self._limit - self.count)
-        first = self._consumer.poll(max(0.0, wait_seconds))
+    def poll(self, wait_seconds: float, count: int) -> list[Any]:
+        """Wait for a first record, and return it with those that have arrived by then."""
+        if self._subscription is not None:
+            self._subscription.refresh(time.monotonic())
+        first = self._consumer.poll(wait_seconds)
         if first is None:
             return []
-        records = [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
-        return [record for record in records if not self._report_error(record)]
+        return [first, *self._consumer.consume(count - 1, 0)] if count > 1 else [first]
 
-    def _report_error(self, record: Any) -> bool:
-        """Return whether librdkafka delivered an error in place of a record, and print it unless it was printed before.
-
-        Raise ClientError if the error is fatal or there is nowhere to begin (auto.offset.reset=none), ToolFailed if the
-        client may not read: it would wait for ever.
-        """
-        error = record.error()
-        if error is None:
-            return False
-        line = clients.describe_error(error)
-        if error.fatal() or error.name() == "_AUTO_OFFSET_RESET":
-            raise clients.ClientError(error)
-        if error.name() == "GROUP_AUTHORIZATION_FAILED" and self._joined_group is None:
-            return True  # who assigns partitions needs no group
-        if (refused := clients.refused_rights(error.name(), record.topic(), self._joined_group)) is not None:
-            raise refused
-        if line not in self._reported:
-            self._reported.add(line)
-            print_to_stderr(f"WARN {line}")
-        return True
-
-    def _print(self, out: IO[bytes], records: list[Any]) -> None:
-        try:
-            lines = b"" if self._formatter is None else self._formatter.lines(records)
-        except ToolFailed:
-            # One of the records cannot be printed, and it is not known which.
-            self._print_one_by_one(out, records)
-            return
-        # Count before writing: if the write fails, the tool still prints the number of records it has read.
-        self.count += len(records)
-        out.write(lines)
-        out.flush()
-        self._store_offsets(records)
-
-    def _store_offsets(self, records: list[Any]) -> None:
+    def on_printed(self, records: Sequence[Any]) -> None:
         if self._stores_offsets:
             store_printed(self._consumer, records)
 
-    def _print_one_by_one(self, out: IO[bytes], records: list[Any]) -> None:
-        """Print up to the record that cannot be printed; then raise its error, or skip it with a warning and go on."""
-        assert self._formatter is not None
-        for record in records:
-            self.count += 1
-            try:
-                out.write(self._formatter.lines([record]))
-            except ToolFailed as error:
-                if not self._skip_errors:
-                    raise
-                print_to_stderr(f"WARN {error}; the record is skipped")
-            finally:
-                # Store also the offset of a record that cannot be printed, even if its error ends the tool. Otherwise
-                # the next run of this group would start with the same record and fail again.
-                self._store_offsets([record])
-            out.flush()
+    def on_unprintable(self, record: Any, skipped: bool) -> None:
+        """Store also the offset of a record that cannot be printed, even if its error ends the tool. Otherwise the next
+        run of this group would start with the same record and fail again."""
+        self.on_printed([record])
 
-
-def _run(arguments: Arguments, print_loop: PrintLoop, subscription: PatternSubscription | None) -> int:
-    """Run the loop to its end, print how many records were read, and return the exit status."""
-    # Also around the close: a signal must not interrupt the commit and the leave, and a second one ends the process.
-    with StopSignals() as stop:
-        try:
-            print_loop.run(subscription, stop)
-        except BrokenPipeError:
-            # `| head` closed the pipe. Kafka ends with status 0 then.
-            print_loop.close()
-            discard_stdout()
-            return 0
-        except BaseException:
-            _finish(arguments, print_loop)
-            raise
-        _finish(arguments, print_loop)
-        return stop.exit_status
-
-
-def _finish(arguments: Arguments, print_loop: PrintLoop) -> None:
-    if arguments.has("enable-systest-events"):
-        print("shutdown_complete")
-    print_loop.close()
-    print_to_stderr(f"Processed a total of {print_loop.count} messages")
+    def close(self) -> None:
+        self._consumer.close()
 
 
 if __name__ == "__main__":

@@ -254,13 +254,19 @@ def _consume_group(
     config: dict[str, Any],
     printer: Printer,
 ) -> None:
-    """Read as a member of a group. First check that the broker has groups, instead of waiting for a coordinator."""
+    """Read as a member of a group. First check that the broker has groups, instead of waiting for a coordinator,
+    and that this one is no share group, which librdkafka's error does not say."""
     try:
-        Groups(broker.admin.cluster, GROUP_MS).listed()
+        groups = Groups(broker.admin.cluster, GROUP_MS).listed()
     except (KafkaError, OSError, MalformedData) as error:
         raise CommandFailed(
             f"this broker has no consumer groups ({str(error).rstrip('.').lower()}); leave -g out to read without one"
         ) from error
+    if any(each.group_id == group and each.is_share_group for each in groups):
+        raise CommandFailed(
+            f"{group} is a share group, not a consumer group; name another group, or be a member of this one with"
+            " kafka-console-share-consumer.sh"
+        )
     reset = "earliest" if offset == "start" else "latest"
     member_config = config | {"group.id": group, "auto.offset.reset": reset}
     status = consume_group(broker, member_config, topics, printer, exit_at_end)

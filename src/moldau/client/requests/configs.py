@@ -24,6 +24,7 @@ from moldau.wire.messages.list_config_resources import ListConfigResourcesReques
 TOPIC: Final = 2
 BROKER: Final = 4
 CLIENT_METRICS: Final = 16
+GROUP: Final = 32
 """The types of config resources."""
 SET: Final = 0
 DELETE: Final = 1

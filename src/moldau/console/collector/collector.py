@@ -15,8 +15,9 @@ from typing import Any, Final, TypeVar
 from moldau.base.clock import Clock, MonotonicMs, SystemClock, WallMs
 from moldau.base.errors import ErrorCode, KafkaError, MalformedData
 from moldau.client.admin.cluster_admin import ClusterAdmin
-from moldau.client.admin.group_values import DescribedGroup
+from moldau.client.admin.group_values import SHARE, DescribedGroup, ShareOffset
 from moldau.client.admin.groups import Groups
+from moldau.client.admin.share_groups import ShareGroups
 from moldau.client.cluster import EARLIEST, LATEST, Cluster
 from moldau.console.collector import lags, readings, views
 from moldau.console.collector.ages import Ages
@@ -72,6 +73,7 @@ class Collector:
         self._cluster = Cluster(bootstrap, properties, ANSWER_SECONDS)
         self._admin = ClusterAdmin(self._cluster, RETRY_MS)
         self._groups = Groups(self._cluster, RETRY_MS)
+        self._share_groups = ShareGroups(self._cluster, RETRY_MS)
         self._metrics_reader = read_metrics
         self._pace = Pace({step: period for step, period in PERIODS.items() if step != "metrics" or read_metrics})
         self._wake = threading.Event()
@@ -337,7 +339,14 @@ class Collector:
 
     def _read_offsets(self) -> None:
         groups = self.state.groups
-        for group_id, committed in known_of(self._groups.each_committed, list(groups)):
+        share_groups = [each.group_id for each in groups.values() if each.type == SHARE]
+        others = [each.group_id for each in groups.values() if each.type != SHARE]
+        for group_id, offsets in known_of(self._share_groups.each_offsets, share_groups):
+            group = groups[group_id]
+            group.share_offsets = {at: each for at, each in offsets.items() if isinstance(each, ShareOffset)}
+            group.offsets = readings.compact_starts(group.share_offsets)
+            group.offsets_known = True
+        for group_id, committed in known_of(self._groups.each_committed, others):
             group = groups[group_id]
             group.offsets, group.holds_micro_batch_ids = readings.compact(committed)
             group.offsets_known = True
@@ -346,6 +355,9 @@ class Collector:
         groups = self.state.groups
         now_ms = self._wall()
         wanted = [each.group_id for each in groups.values() if each.type in ("Classic", "Consumer", "")]
+        share_groups = [each.group_id for each in groups.values() if each.type == SHARE]
+        for group_id, described in known_of(self._share_groups.each_described, share_groups):
+            self._note_members(groups[group_id], described, now_ms)
         for group_id, described in known_of(self._groups.each_described, wanted):
             self._note_members(groups[group_id], described, now_ms)
 

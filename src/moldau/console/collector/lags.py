@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from moldau.base.clock import MonotonicMs, WallMs
+from moldau.base.ids import TopicPartition
 from moldau.client.admin.group_values import Member
-from moldau.console.collector.ages import Age, Ages, oldest
+from moldau.console.collector.ages import NO_AGE, Age, Ages, oldest
 from moldau.console.collector.state import GroupState, Reader, Rebalance, TopicState
 from moldau.metrics.lag_history import UNKNOWN_OFFSET, Place
 
@@ -40,6 +41,8 @@ def set_lags(
         known_ages: list[Age] = []
         for name, (indexes, offsets) in group.offsets.items() if not group.holds_micro_batch_ids else ():
             known = _topic_lag(topics.get(name), indexes, offsets, ages, now_ms)
+            if known is not None and group.is_share_group:
+                known = _share_lag(group, name, indexes, known[1])
             if known is None:
                 readers.setdefault(name, []).append(Reader(group.group_id, None, None))
                 continue
@@ -70,6 +73,16 @@ def _topic_lag(
             greatest_ms = max(greatest_ms, age_ms)
             is_any_least |= is_least
     return (total, Age(greatest_ms / 1000, is_any_least)) if is_known else None
+
+
+def _share_lag(group: GroupState, topic: str, indexes: Iterable[int], age: Age) -> tuple[int, Age] | None:
+    """Return the lag of a share group as its coordinator counts it: some records after the start offset are finished.
+    None if the coordinator knows no lag."""
+    lags = [group.share_offsets[TopicPartition(topic, index)].lag for index in indexes]
+    known = [each for each in lags if each is not None]
+    if not known:
+        return None
+    return sum(known), age if any(known) else NO_AGE
 
 
 def rebalance(

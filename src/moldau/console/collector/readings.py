@@ -15,7 +15,7 @@ from moldau.base.client_metrics_configs import INTERVAL_MS, MATCH, METRICS
 from moldau.base.errors import ErrorCode, MalformedData
 from moldau.base.ids import TopicPartition
 from moldau.client.admin.cluster_admin import ClusterAdmin
-from moldau.client.admin.group_values import CommittedOffsets, holds_micro_batch_ids
+from moldau.client.admin.group_values import CommittedOffsets, ShareOffset, holds_micro_batch_ids
 from moldau.client.cluster import Cluster
 from moldau.client.requests.ask import raise_error
 from moldau.client.requests.configs import CLIENT_METRICS, describe_configs, resources_with_configs
@@ -167,12 +167,21 @@ def _mark_unknown(sizes: dict[str, array[int]], topics: Mapping[str, TopicState]
 
 def compact(committed: CommittedOffsets) -> tuple[dict[str, Partitions], bool]:
     """Return committed offsets by topic, and whether they are ids of micro-batches."""
+    return _by_topic({at: each.offset for at, each in committed.items()}), holds_micro_batch_ids(committed)
+
+
+def compact_starts(offsets: Mapping[TopicPartition, ShareOffset]) -> dict[str, Partitions]:
+    """Return the start offsets of a share group by topic."""
+    return _by_topic({at: each.start_offset for at, each in offsets.items()})
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, Partitions]:
     by_topic: dict[str, Partitions] = {}
-    for (topic, index), each in committed.items():
-        indexes, offsets = by_topic.setdefault(sys.intern(topic), (array("i"), array("q")))
+    for (topic, index), offset in offsets.items():
+        indexes, its_offsets = by_topic.setdefault(sys.intern(topic), (array("i"), array("q")))
         indexes.append(index)
-        offsets.append(each.offset)
-    return by_topic, holds_micro_batch_ids(committed)
+        its_offsets.append(offset)
+    return by_topic
 
 
 def read_subscriptions(admin: ClusterAdmin) -> tuple[MetricsSubscription, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from moldau.base.clock import WallMs
 from moldau.base.ids import TopicPartition
 from moldau.client.admin.cluster_values import BrokerNode, PartitionReplicas, Quorum, Reassignment
-from moldau.client.admin.group_values import Member
+from moldau.client.admin.group_values import SHARE, Member, ShareOffset
 from moldau.console.collector.ages import Age
 
 UNKNOWN: Final = -1
@@ -111,7 +111,9 @@ class GroupState:
     protocol_type: str
     state: str
     offsets: Mapping[str, Partitions] = field(default_factory=dict)
-    """Committed offsets by topic."""
+    """Committed offsets by topic; of a share group its start offsets."""
+    share_offsets: Mapping[TopicPartition, ShareOffset] = field(default_factory=dict)
+    """Of a share group."""
     offsets_known: bool = False
     holds_micro_batch_ids: bool = False
     members: tuple[Member, ...] | None = None
@@ -122,6 +124,10 @@ class GroupState:
     age: Age | None = None
     """The greatest age of a first unread record."""
     rebalances: deque[Rebalance] = field(default_factory=lambda: deque(maxlen=50))
+
+    @property
+    def is_share_group(self) -> bool:
+        return self.type == SHARE
 
 
 @dataclass(frozen=True, slots=True)

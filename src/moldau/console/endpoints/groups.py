@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import TopicPartition
-from moldau.client.admin.group_values import Committed, CommittedOffsets, Member, holds_micro_batch_ids
+from moldau.client.admin.group_values import SHARE, Committed, holds_micro_batch_ids
 from moldau.console.access import ADMIN_TIMEOUT_MS
 from moldau.console.call import Call, Endpoint, now_ms
-from moldau.console.collector.ages import NO_AGE, Age, age_data, oldest
+from moldau.console.collector.ages import age_data
 from moldau.console.collector.collector import Collector
-from moldau.console.collector.state import UNKNOWN, GroupState, Rebalance, known_sum
+from moldau.console.collector.state import GroupState
+from moldau.console.endpoints import share_groups
+from moldau.console.endpoints.group_answers import (
+    EXACT_PARTITIONS_MAX,
+    estimated_lags,
+    estimated_share_lags,
+    history_and_rebalances,
+    members_and_lags,
+)
 from moldau.console.listing import LIST_PARAMETERS, list_query, page_of
 from moldau.console.live import Event, Feed
 from moldau.operations import offset_moves as moves
-from moldau.operations.cluster_overview import member_names
 from moldau.operations.failures import NotFound, kafka_failure
-from moldau.operations.groups import connect_groups, existing_groups, host_of, require_no_members
-from moldau.operations.lag import PartitionLag, partition_lags, without_lags
+from moldau.operations.groups import GroupConnection, connect_groups, existing_groups, require_no_members
+from moldau.operations.lag import PartitionLag, ShareLag, partition_lags, without_lags
 from moldau.operations.micro_batch_ids import MICRO_BATCH_IDS_STATE
 from moldau.operations.next_steps import NextStep
 from moldau.operations.offset_targets import parse_target, parse_topic
-from moldau.web.failures import bad_request, not_found
+from moldau.web.failures import ApiError, bad_request, not_found
 
 COLUMNS: Final = ("group", "state", "type", "members", "topics", "lag", "lag_seconds")
 TREND_POINTS: Final = 30
-PARTITIONS_SHOWN: Final = 2_000
-EXACT_PARTITIONS_MAX: Final = 500
-"""With more partitions the lags are those that the collector knows, and their seconds are interpolated."""
 STEADY_SHARE: Final = 0.05
-TOOLS_OF_OTHER_TYPES: Final = {"Share": "kafka-share-groups.sh", "Streams": "kafka-streams-groups.sh"}
+TOOLS_OF_OTHER_TYPES: Final = {"Streams": "kafka-streams-groups.sh"}
 """Types of groups of which the console knows only what the list of groups tells."""
 
 
@@ -89,6 +93,8 @@ def describe_group(call: Call) -> dict[str, Any]:
         note = _note(described.type)
         if note is not None:
             raise not_found(note)
+        if described.type == SHARE:
+            return share_groups.described(call, connection, described)
         committed = connection.groups.committed([group_id])[group_id]
         partitions = {each for member in described.members for each in member.assignment}
         if holds_micro_batch_ids(committed):
@@ -114,97 +120,9 @@ def describe_group(call: Call) -> dict[str, Any]:
     }
 
 
-def estimated_lags(
-    collector: Collector, partitions: Iterable[TopicPartition], committed: CommittedOffsets
-) -> list[PartitionLag]:
-    """Return the lags from what the collector knows; seconds are interpolated."""
-    topics, now = collector.state.topics, collector.monotonic_ms()
-    lags = []
-    for partition in sorted(set(partitions) | set(committed)):
-        topic = topics.get(partition.topic)
-        ends = () if topic is None or topic.ends is None else topic.ends
-        end = ends[partition.partition] if partition.partition < len(ends) else UNKNOWN
-        offset = committed[partition].offset if partition in committed else None
-        if end == UNKNOWN or offset is None:
-            lags.append(PartitionLag(partition, offset, None if end == UNKNOWN else end, None))
-        else:
-            age = NO_AGE if offset >= end else collector.ages.age(partition, offset, now)
-            lags.append(PartitionLag(partition, offset, end, *age))
-    return lags
-
-
-def members_and_lags(members: Sequence[Member], lags: Sequence[PartitionLag]) -> dict[str, Any]:
-    readers = {each: member.member_id for member in members for each in member.assignment}
-    names = member_names(members)
-    lag_of = {lag.partition: lag.records for lag in lags}
-    known = [lag.records for lag in lags if lag.records is not None]
-    by_lag = sorted(lags, key=lambda lag: (-(lag.records or 0), lag.partition))
-    return {
-        "lag": sum(known) if known else None,
-        **age_data(oldest(map(_age, lags))),
-        "members": [
-            {
-                "member_id": member.member_id,
-                "instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "host": host_of(member),
-                "name": names[member.member_id],
-                "partitions": [
-                    {"topic": each.topic, "partition": each.partition} for each in sorted(member.assignment)
-                ],
-                "lag": known_sum(lag_of.get(each) for each in member.assignment),
-            }
-            for member in members
-        ],
-        "partitions": [
-            {
-                "topic": lag.partition.topic,
-                "partition": lag.partition.partition,
-                "committed": lag.committed,
-                "end": lag.log_end,
-                "lag": lag.records,
-                **age_data(_age(lag)),
-                "member": readers.get(lag.partition),
-            }
-            for lag in by_lag[:PARTITIONS_SHOWN]
-        ],
-        "partitions_total": len(lags),
-    }
-
-
-def _age(lag: PartitionLag) -> Age | None:
-    return None if lag.seconds is None else Age(lag.seconds, lag.is_least)
-
-
-def history_and_rebalances(collector: Collector, group_id: str, state: GroupState | None) -> dict[str, Any]:
-    """What the console saw over time."""
-    history = collector.history
-    return {
-        "history": {
-            "times_ms": history.times_ms(),
-            "lag": history.values(("lag", group_id)),
-            "lag_seconds": history.values(("lag_seconds", group_id)),
-            "members": history.values(("members", group_id)),
-        },
-        "rebalances": [] if state is None else [rebalance_data(each) for each in list(state.rebalances)],
-        **collector.freshness(),
-    }
-
-
-def rebalance_data(rebalance: Rebalance) -> dict[str, Any]:
-    return {
-        "time_ms": rebalance.time_ms,
-        "from_members": rebalance.from_members,
-        "to_members": rebalance.to_members,
-        "joined": list(rebalance.joined),
-        "left": list(rebalance.left),
-        "cause": rebalance.cause,
-        "state": rebalance.state,
-    }
-
-
 def known_group(collector: Collector, group: GroupState) -> dict[str, Any]:
-    """Return a group as `describe_group` does, from the collector's memory."""
+    """Return a group as `describe_group` does, from the collector's memory. Of a share group the states of its records
+    are not in it."""
     committed = {
         TopicPartition(topic, index): Committed(offset)
         for topic, (indexes, offsets) in group.offsets.items()
@@ -212,8 +130,11 @@ def known_group(collector: Collector, group: GroupState) -> dict[str, Any]:
     }
     members = group.members or ()
     partitions = {each for member in members for each in member.assignment}
+    lags: Sequence[PartitionLag | ShareLag]
     if group.holds_micro_batch_ids:
         lags = without_lags(committed)
+    elif group.is_share_group:
+        lags = estimated_share_lags(collector, partitions, group.share_offsets)
     else:
         lags = estimated_lags(collector, partitions, committed)
     return {
@@ -341,20 +262,37 @@ def delete_offsets(call: Call) -> dict[str, Any]:
     _refuse_other_types(call)
     group_id, topic = call.path["group"], call.field("topic", str)
     call.confirmed(group_id)
-    with call.access.groups() as groups:
-        committed = groups.committed([group_id])[group_id]
-        partitions = [each for each in committed if each.topic == topic]
-        if not partitions:
-            raise not_found(f"group {group_id} has no offsets in {topic}")
+    with call.access.cluster() as cluster:
+        connection = connect_groups(cluster, ADMIN_TIMEOUT_MS)
+        (described,) = existing_groups(connection, [group_id])
+        delete_of_type = _delete_starts if described.type == SHARE else _delete_committed
         try:
-            results = groups.delete_offsets(group_id, partitions)
+            errors = delete_of_type(connection, group_id, topic)
         except KafkaError as error:
             raise kafka_failure(error, f"group {group_id}") from error
-    for code in results.values():
-        if code is not ErrorCode.NONE:
-            raise kafka_failure(KafkaError(code), f"group {group_id}, topic {topic}")
+    if errors:
+        raise kafka_failure(errors[0], f"group {group_id}, topic {topic}")
     call.changed()
     return {"ok": True, "message": f"deleted the offsets of {group_id} in {topic}"}
+
+
+def _delete_committed(connection: GroupConnection, group_id: str, topic: str) -> list[KafkaError]:
+    committed = connection.groups.committed([group_id])[group_id]
+    partitions = [each for each in committed if each.topic == topic]
+    if not partitions:
+        raise _no_offsets(group_id, topic)
+    codes = connection.groups.delete_offsets(group_id, partitions).values()
+    return [KafkaError(code) for code in codes if code is not ErrorCode.NONE]
+
+
+def _delete_starts(connection: GroupConnection, group_id: str, topic: str) -> list[KafkaError]:
+    if all(each.topic != topic for each in connection.share.offsets(group_id)):
+        raise _no_offsets(group_id, topic)
+    return [error for error in connection.share.delete_offsets(group_id, [topic]).values() if error is not None]
+
+
+def _no_offsets(group_id: str, topic: str) -> ApiError:
+    return not_found(f"group {group_id} has no offsets in {topic}")
 
 
 ENDPOINTS: Final = (

@@ -29,6 +29,7 @@ class _DeadLetterHeaders(NamedTuple):
     partition: str
     offset: str
     written_by: str
+    deliveries: str = ""
 
 
 DEAD_LETTER_HEADERS: Final = (
@@ -36,6 +37,10 @@ DEAD_LETTER_HEADERS: Final = (
     _DeadLetterHeaders(
         "__connect.errors.exception.message", "__connect.errors.topic", "__connect.errors.partition",
         "__connect.errors.offset", "__connect.errors.connector.name",
+    ),
+    _DeadLetterHeaders(
+        "__dlq.errors.message", "__dlq.errors.topic", "__dlq.errors.partition",
+        "__dlq.errors.offset", "__dlq.errors.group", "__dlq.errors.delivery.count",
     ),
 )  # fmt: skip
 
@@ -83,6 +88,7 @@ def dead_letter(headers: tuple[Header, ...]) -> dict[str, Any] | None:
                 "partition": _number(found, names.partition),
                 "offset": _number(found, names.offset),
                 "written_by": found.get(names.written_by),
+                "deliveries": _number(found, names.deliveries),
             }
     return None
 

@@ -105,7 +105,9 @@ class DeadLetters:
         topic = limits.dead_letter_topic
         try:
             if topic == source.name.topic:
-                raise _refused(f"{topic} is the topic that group {key.group_id} reads")
+                raise _refused(
+                    f"{topic} is the topic that group {key.group_id} reads; a topic of dead letters is another one"
+                )
             yield from self._create_if_missing(key.group_id, topic)
             contents: dict[int, Content] = {}
             if limits.copies_dead_letters:
@@ -116,7 +118,13 @@ class DeadLetters:
         except KafkaError as error:
             count = sum(letter.last_offset - letter.first_offset + 1 for letter in letters)
             log.warning(
-                "%d dead letters of share group %s for %s are not written: %s", count, key.group_id, source.name, error
+                "%s: share group %s has no dead letters for %d of its offsets %d to %d: %s",
+                source.name,
+                key.group_id,
+                count,
+                letters[0].first_offset,
+                letters[-1].last_offset,
+                error,
             )
 
     # --- the topic ----------------------------------------------------------------------------------------------
@@ -126,18 +134,19 @@ class DeadLetters:
         image, layers = self._current.image, self._layers()
         prefix = str(broker_value(ERRORS_DEADLETTERQUEUE_TOPIC_NAME_PREFIX, layers) or "")
         if topic.startswith(_INTERNAL_PREFIX):
-            raise _refused(f"the topic {topic} of group {group} begins with {_INTERNAL_PREFIX}")
+            raise _refused(f"the topic {topic} of group {group} begins with {_INTERNAL_PREFIX}, as internal topics do")
         if not topic.startswith(prefix):
-            raise _refused(f"the topic {topic} of group {group} does not begin with {prefix!r}")
+            rule = ERRORS_DEADLETTERQUEUE_TOPIC_NAME_PREFIX.name
+            raise _refused(f"the topic {topic} of group {group} does not begin with {prefix!r}, the broker's {rule}")
         if topic in image.views:
-            raise _refused(f"the topic {topic} is a view")
+            raise _refused(f"the topic {topic} is a view, and nothing is written to views")
         if topic in image.topics:
             configs = self._configs_of(image.configs_of(ConfigResource.TOPIC, topic))
             if configs[ERRORS_DEADLETTERQUEUE_GROUP_ENABLE.name] != "true":
-                raise _refused(f"the topic {topic} has no {ERRORS_DEADLETTERQUEUE_GROUP_ENABLE.name}=true")
+                raise _refused(f"the topic {topic} lacks the config {ERRORS_DEADLETTERQUEUE_GROUP_ENABLE.name}=true")
             return
         if not broker_integer(ERRORS_DEADLETTERQUEUE_AUTO_CREATE_TOPICS_ENABLE, layers):
-            raise _refused(f"there is no topic {topic}, and brokers may not create it")
+            raise _refused(f"there is no topic {topic}; create it with {ERRORS_DEADLETTERQUEUE_GROUP_ENABLE.name}=true")
         configs = {ERRORS_DEADLETTERQUEUE_GROUP_ENABLE.name: "true", MESSAGE_TIMESTAMP_TYPE.name: "CreateTime"}
         spec = CreatableTopic(topic, -1, -1, configs=[CreatableTopicConfig(*each) for each in configs.items()])
         response = yield from _result(self._creator.create_topics(CreateTopicsRequest([spec])))
@@ -213,7 +222,8 @@ class DeadLetters:
         raise error
 
     def _send(self, topic: TopicImage, index: int, batch: bytearray) -> Promise[ProduceResponse | KafkaError]:
-        data = TopicProduceData(topic.id, topic.name, [PartitionProduceData(index, bytes(batch))])
+        records = memoryview(bytearray(batch))  # the log writes offsets into it, also if it then refuses it
+        data = TopicProduceData(topic.id, topic.name, [PartitionProduceData(index, records)])
         request = ProduceRequest(acks=ACKS_ALL, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[data])
         return self._brokers.ask(topic.partitions[index].leader, ApiKey.PRODUCE, request)
 

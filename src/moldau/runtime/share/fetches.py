@@ -231,7 +231,7 @@ class WaitingFetch:
 
     def _begin_reading(self, place: Place, local: LocalSharePartition) -> bool:
         share = local.share
-        is_readable = place not in self._errors and share.is_ready and share.window.can_acquire
+        is_readable = place not in self._errors and share.is_ready and share.begin_use().can_acquire
         return is_readable and local.begin_reading(self.wake)
 
     def _read(self, place: Place, local: LocalSharePartition, max_bytes: int) -> _Read | Fetched | None:
@@ -298,8 +298,8 @@ def _record_batch(header: BatchHeader, aborted: Sequence[AbortedTxn]) -> RecordB
 
 
 def _part_with(piece: Slice, batches: Sequence[tuple[int, BatchHeader]], first: int, last: int) -> Slice:
-    """Return the part of a slice with the batches that have these offsets."""
-    kept = [each for each in batches if each[1].last_offset >= first and each[1].base_offset <= last]
+    """Return the part of a slice with the batches that have these offsets; the last one if they are in none."""
+    kept = [each for each in batches if each[1].last_offset >= first and each[1].base_offset <= last] or batches[-1:]
     begin, (end, header) = kept[0][0], kept[-1]
     return new_slice((piece.file, begin, end + header.size_in_bytes - begin, piece.is_hot))
 

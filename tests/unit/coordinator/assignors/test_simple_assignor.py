@@ -72,6 +72,12 @@ def test_when_a_member_leaves_the_others_keep_what_they_have() -> None:
     assert assignment["2"][A] > {2, 3}
 
 
+def test_a_member_that_has_more_than_its_share_keeps_one_more_than_others() -> None:
+    for first, second in (({0}, {1, 2}), ({0, 1}, {2})):
+        members = {"1": subscriber(A, a=first), "2": subscriber(A, a=second)}
+        assert assign(members, {A: range(3)}) == {"1": {A: first}, "2": {A: second}}
+
+
 def random_members(rng: Random, topics: list[Uuid], are_alike: bool) -> dict[str, ShareSubscriber]:
     def some() -> frozenset[Uuid]:
         return frozenset(rng.sample(topics, rng.randint(0, len(topics))))

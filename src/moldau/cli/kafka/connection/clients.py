@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from moldau.client.channel import Channel
     from moldau.client.cluster import Cluster
     from moldau.client.confluent import Consumer, Producer
+    from moldau.client.confluent_share import ShareConsumer
 
 REACH_SECONDS: Final = 3.0
 """How long to retry an address that refuses connections: enough for a broker that is starting, not too long if the
@@ -33,6 +34,11 @@ ADMIN_SECONDS: Final = 10.0
 TEMPORARY_GROUP: Final = "console-consumer-"
 """The prefix of the group that a console consumer joins without --group."""
 NO_ANSWER: Final = frozenset({"_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
+OTHER_TYPE: Final = {
+    "Inconsistent group protocol": "its members use another protocol or assignor, or it is no consumer group",
+    "The group id does not exist": "there is a group of this name, but of another type",
+}
+"""What librdkafka's words mean when a client joins a group: it leaves out the broker's message, which says more."""
 NOT_IN_TIME: Final = "the cluster did not answer in time; check advertised.listeners of the brokers"
 
 C = TypeVar("C")
@@ -50,6 +56,27 @@ def consumer(bootstrap_servers: str, java_config: Mapping[str, str], tool_config
     from moldau.client.confluent import Consumer
 
     return _create(Consumer, bootstrap_servers, java_config, tool_config)
+
+
+def share_consumer(
+    bootstrap_servers: str, java_config: Mapping[str, str], tool_config: Mapping[str, Any]
+) -> ShareConsumer:
+    """Create a member of a share group; fail if the broker has none, instead of waiting for ever."""
+    try:
+        from moldau.client.confluent_share import ShareConsumer
+    except ImportError as error:
+        raise ToolFailed(
+            "This tool reads with librdkafka's share consumer, which this Python lacks; install confluent-kafka 2.15 or"
+            " newer (it has no wheel for Python 3.15 yet)."
+        ) from error
+    from moldau.wire.apis import ApiKey
+
+    with channel(bootstrap_servers, java_config) as open_channel:
+        if not open_channel.offers(ApiKey.SHARE_FETCH):
+            raise ToolFailed("This broker has no share groups; `kafka-features.sh` shows whether share.version is 1.")
+    # Other consumers of librdkafka do not have this property, and it is left out of theirs.
+    records_max = {name: value for name, value in java_config.items() if name == "max.poll.records"}
+    return _create(ShareConsumer, bootstrap_servers, java_config, {**tool_config, **records_max})
 
 
 def require_librdkafka() -> None:
@@ -94,6 +121,9 @@ def _create(
                 raise ToolFailed(f"{message}; correct this client property") from error
             print_to_stderr(f"WARNING: the client property {unknown[1]} has no meaning here and is ignored.")
             del config[unknown[1]]
+        except ValueError as error:  # properties that a share consumer does not have
+            message = str(error).partition(": ")[2] or str(error)
+            raise ToolFailed(f"{message}; leave this client property out") from error
 
 
 def require_accepted(bootstrap_servers: str, java_config: Mapping[str, str]) -> None:
@@ -200,6 +230,17 @@ class ClientError(ToolFailed):
         self.code: str = error.name()
 
 
+@contextmanager
+def client_errors() -> Iterator[None]:
+    """Raise an exception of librdkafka as ClientError."""
+    from moldau.client.confluent import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise ClientError(error.args[0]) from error
+
+
 def refused_rights(error_name: str, topic: str | None, group: str | None) -> ToolFailed | None:
     """Return the failure if the error says that the client lacks a right: trying again would not help. None if not."""
     match error_name:
@@ -217,10 +258,13 @@ def refused_rights(error_name: str, topic: str | None, group: str | None) -> Too
 
 
 def describe_error(error: Any) -> str:
-    """Return a KafkaError of librdkafka as one line, with what to do if no broker answered."""
+    """Return a KafkaError of librdkafka as one line, with what to do if no broker answered or its group is another."""
     message = str(error.str()).removeprefix("Broker: ")
     if error.name() in NO_ANSWER:
         return f"{message}: {NOT_IN_TIME}"
+    for words, meaning in OTHER_TYPE.items():
+        if message.endswith(words):
+            return f"{message}: {meaning}; `kafka-groups.sh --list` shows the types"
     return message
 
 

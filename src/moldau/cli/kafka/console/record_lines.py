@@ -2,7 +2,7 @@
 
 The columns of a record come in Kafka's order, with key.separator between them and line.separator at the end:
 
-    CreateTime:1700000000000  Partition:0  Offset:5  Epoch:NOT_PRESENT  h1:v1,h2:v2  key  value
+    CreateTime:1700000000000  Partition:0  Offset:5  Delivery:1  Epoch:NOT_PRESENT  h1:v1,h2:v2  key  value
 
 The common case is the value alone, which is printed as it is. Import no client here.
 """
@@ -91,6 +91,7 @@ class Formatter:
             (is_enabled("print.timestamp"), _timestamp),
             (is_enabled("print.partition"), lambda record: b"Partition:%d" % record.partition()),
             (is_enabled("print.offset"), lambda record: b"Offset:%d" % record.offset()),
+            (is_enabled("print.delivery"), _delivery),
             # Kafka's console consumer does not pass the epoch to its formatter either.
             (is_enabled("print.epoch"), lambda record: b"Epoch:NOT_PRESENT"),
             (is_enabled("print.headers"), self._headers),
@@ -123,6 +124,12 @@ class Formatter:
             return b"NO_HEADERS"
         parts = [name.encode() + b":" + self._text(value, self._header_reader) for name, value in headers]
         return self._headers_separator.join(parts)
+
+
+def _delivery(record: Any) -> bytes:
+    """How often the record was delivered in its share group; other consumers do not count."""
+    count = record.delivery_count() if hasattr(record, "delivery_count") else None
+    return b"Delivery:NOT_PRESENT" if count is None else b"Delivery:%d" % count
 
 
 def _timestamp(record: Any) -> bytes:

@@ -9,30 +9,35 @@ const WIDE = { width: 860, left: 230, right: 280, letters: 30 };
 const PHONE = { width: 340, left: 104, right: 140, letters: 13 };
 export const DRAWN = 48;
 
-/** members: [{member_id, name, host}], partitions: [{topic, partition, member, lag}] → an SVG that says it in words too. */
+/** Who reads a partition: one member of a group, or several of a share group. */
+export function readersOf(partition) {
+  return partition.members ?? [partition.member].filter(Boolean);
+}
+
+/** members: [{member_id, name, host}], partitions: [{topic, partition, member or members, lag}] → an SVG that says it in words too. */
 export function assignment(all, partitions) {
   const size = innerWidth < 640 ? PHONE : WIDE;
   const drawn = [...partitions].slice(0, DRAWN).sort((a, b) => (a.topic < b.topic ? -1 : a.topic > b.topic ? 1 : a.partition - b.partition));
-  const first = (member) => (drawn.findIndex((each) => each.member === member.member_id) + 1 || drawn.length + 1);
+  const first = (member) => (drawn.findIndex((each) => readersOf(each).includes(member.member_id)) + 1 || drawn.length + 1);
   const members = [...all].sort((a, b) => first(a) - first(b)).slice(0, DRAWN); // in this order few curves cross
   const rows = Math.max(members.length, drawn.length, 1);
   const height = rows * ROW + 8;
   const y = (index, of) => 4 + (rows * ROW * (index + 0.5)) / of;
   const place = new Map(members.map((member, index) => [member.member_id, index]));
-  const words = members.map((member) => `${member.name}: ${drawn.filter((each) => each.member === member.member_id).map((each) => `${each.topic}-${each.partition}`).join(", ") || "nothing"}`).join("; ");
+  const words = members.map((member) => `${member.name}: ${drawn.filter((each) => readersOf(each).includes(member.member_id)).map((each) => `${each.topic}-${each.partition}`).join(", ") || "nothing"}`).join("; ");
   const picture = s("svg.assignment", { viewBox: `0 0 ${size.width} ${height}`, role: "img", "aria-label": `Assignment. ${words}` });
   const top = Math.max(...drawn.map((each) => each.lag ?? 0), 1);
   drawn.forEach((each, index) => {
     const at = y(index, drawn.length);
-    const owner = place.get(each.member);
-    if (owner === undefined) return;
-    const from = y(owner, members.length);
     const [x1, x2] = [size.left, size.width - size.right];
     const bend = (x2 - x1) / 2;
-    picture.append(s(`path.tie.s${(owner % 6) + 1}`, { d: `M${x1} ${from}C${x1 + bend} ${from} ${x2 - bend} ${at} ${x2} ${at}`, style: { fill: "none" } }));
+    for (const owner of readersOf(each).map((id) => place.get(id)).filter((found) => found !== undefined)) {
+      const from = y(owner, members.length);
+      picture.append(s(`path.tie.s${(owner % 6) + 1}`, { d: `M${x1} ${from}C${x1 + bend} ${from} ${x2 - bend} ${at} ${x2} ${at}`, style: { fill: "none" } }));
+    }
   });
   members.forEach((member, index) => picture.append(memberBox(member, index, y(index, members.length), size)));
-  drawn.forEach((each, index) => picture.append(partitionBox(each, y(index, drawn.length), place.get(each.member), top, size)));
+  drawn.forEach((each, index) => picture.append(partitionBox(each, y(index, drawn.length), place.get(readersOf(each)[0]), top, size)));
   return h("div.stack", h("div.drawing", picture), partitions.length > DRAWN && h("p.muted", `The ${DRAWN} partitions with the most lag of ${format.count(partitions.length)} are drawn; the table has more.`));
 }
 

@@ -55,6 +55,13 @@ export function replace(element, ...children) {
   return append(element, children);
 }
 
+/** Draw only what changed: a button that is pressed or focused stays. */
+export function redraw(box, facts, make) {
+  const text = JSON.stringify(facts ?? null);
+  if (box.facts !== text) replace(box, make());
+  box.facts = text;
+}
+
 let counter = 0;
 /** An id that no other element of this page has. */
 export function freshId(prefix) {

@@ -84,6 +84,11 @@ export function ago(ms, now = Date.now()) {
   return missing(ms) ? NOTHING : `${duration(Math.max(0, (now - ms) / 1000))} ago`;
 }
 
+/** "once", "2 times". */
+export function times(value) {
+  return missing(value) ? NOTHING : value === 0 ? "never" : value === 1 ? "once" : `${whole.format(value)} times`;
+}
+
 /** "1 topic", "2 topics". */
 export function plural(value, noun, many = `${noun}s`) {
   return `${count(value)} ${value === 1 ? noun : many}`;

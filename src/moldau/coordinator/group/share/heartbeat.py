@@ -159,12 +159,17 @@ class ShareGroups:
         )
 
     def _interval_ms(self, group_id: str, change: ShareChange) -> int:
-        """Return when the member is to come again: soon while it waits for its first partitions. In Apache Kafka a new
-        group waits for the usual interval of five seconds."""
+        """Return when the member is to come again: soon while it waits for its first partitions, unless they take
+        longer than the usual interval. In Apache Kafka a new group waits for that, five seconds."""
         usual_ms = self._state.configs.share_times_of(group_id).heartbeat_interval_ms
-        is_making = change.initialization is not None or bool(change.group.states.initializing)
+        if change.member.assigned:
+            return usual_ms
+        lately_ms = self._state.clock.monotonic_ms() - usual_ms
+        is_making = change.initialization is not None or any(
+            topic.since_ms > lately_ms for topic in change.group.states.initializing.values()
+        )
         is_waiting = is_making or change.assignment_epoch < change.epoch
-        return min(usual_ms, WAITING_INTERVAL_MS) if is_waiting and not change.member.assigned else usual_ms
+        return min(usual_ms, WAITING_INTERVAL_MS) if is_waiting else usual_ms
 
     # --- members that go ----------------------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ The offsets are in the states that share coordinators keep. Only an empty group'
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from moldau.base.clock import Timers
 from moldau.base.errors import ErrorCode
-from moldau.base.ids import TopicPartition
 from moldau.base.limits import OFFSETS_REQUEST_BYTES_MAX
 from moldau.base.promise import Promise, when_ready
 from moldau.base.steps import Steps, TurnItems, map_in_steps
@@ -28,7 +28,7 @@ from moldau.security.acls.requirements import GROUP_DELETE, GROUP_DESCRIBE, GROU
 from moldau.server.admin_actions import AdminAction, first_joined, partition_count
 from moldau.server.handler import LONG_ELEMENTS_MAX, Caller, Handler
 from moldau.server.handlers.groups.share import serves_share_groups
-from moldau.server.handlers.replies import combine_replies, reply_or_error, run_steps, when_decided
+from moldau.server.handlers.replies import combine_replies, reply_or_error, run_steps, steps_when_ready, when_decided
 from moldau.wire.apis import ApiKey
 from moldau.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -45,16 +45,17 @@ from moldau.wire.messages.delete_share_group_offsets import (
 from moldau.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsRequestTopic,
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
 
-NO_OFFSET = -1
-TOPIC_DENIED = "Topic authorization failed."
-UNSUPPORTED = "share groups need the feature share.version"
+NO_OFFSET: Final = -1
+GROUP_COST: Final = 20
+"""Reading a group takes about as long as checking so many topics."""
+TOPIC_DENIED: Final = "Topic authorization failed."
+UNSUPPORTED: Final = "share groups need the feature share.version"
 
 
 class DescribeShareGroupOffsets(Handler):
@@ -83,10 +84,10 @@ class DescribeShareGroupOffsets(Handler):
         turn = TurnItems(CHECKS_A_TURN)
         replies: list[Any] = []
         for group in request.groups:
+            if turn.ends_after(GROUP_COST):
+                yield
             reply = yield from self._describe(group, access, turn)
             replies.append(reply)
-            if turn.ends_after(1):
-                yield
         return combine_replies(replies, lambda groups: DescribeShareGroupOffsetsResponse(groups=groups))
 
     def _describe(
@@ -107,34 +108,37 @@ class DescribeShareGroupOffsets(Handler):
                     group_id, error_code=error.code, error_message=error.message
                 ),
             )
-        allowed = yield from map_in_steps(turn, topics, lambda topic: access.allows(TOPIC_DESCRIBE, topic.topic_name))
+        if not topics:
+            return DescribeShareGroupOffsetsResponseGroup(group_id)
         known: list[ShareTopic] = []
         others: list[DescribeShareGroupOffsetsResponseTopic] = []
-        for topic, is_allowed in zip(topics, allowed, strict=True):
-            found = self._current.image.topics.get(topic.topic_name)
-            if not is_allowed:
-                others.append(_without_offsets(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED, TOPIC_DENIED))
-            elif found is None:
-                others.append(_without_offsets(topic))
+        for topic in topics:
+            image = self._current.image.topics.get(topic.topic_name)
+            if not access.allows(TOPIC_DESCRIBE, topic.topic_name):
+                denied = partial(_no_offset, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, message=TOPIC_DENIED)
+                rows = yield from map_in_steps(turn, topic.partitions, denied)
+                others.append(DescribeShareGroupOffsetsResponseTopic(topic.topic_name, partitions=rows))
+            elif image is None:
+                rows = yield from map_in_steps(turn, topic.partitions, _no_offset)
+                others.append(DescribeShareGroupOffsetsResponseTopic(topic.topic_name, partitions=rows))
             else:
-                known.append(ShareTopic(topic.topic_name, found.id, topic.partitions))
-            if turn.ends_after(1 + len(topic.partitions)):
+                known.append(ShareTopic(topic.topic_name, image.id, topic.partitions, len(image.partitions)))
+            if turn.ends_after(1):
                 yield
         return self._read(group_id, known, others)
 
     def _read(
         self, group_id: str, topics: Sequence[ShareTopic], others: list[DescribeShareGroupOffsetsResponseTopic]
     ) -> Promise[DescribeShareGroupOffsetsResponseGroup]:
-        def combine(found: Offsets) -> DescribeShareGroupOffsetsResponseGroup:
-            read = [
-                DescribeShareGroupOffsetsResponseTopic(
-                    topic.name, topic.topic_id, [found[TopicPartition(topic.name, each)] for each in topic.partitions]
-                )
-                for topic in topics
-            ]
+        def combine(found: Offsets) -> Steps[DescribeShareGroupOffsetsResponseGroup]:
+            turn = TurnItems(CHECKS_A_TURN)
+            read: list[DescribeShareGroupOffsetsResponseTopic] = []
+            for name, topic_id, partitions, _ in topics:
+                rows = yield from map_in_steps(turn, partitions, partial(found.of, name))
+                read.append(DescribeShareGroupOffsetsResponseTopic(name, topic_id, rows))
             return DescribeShareGroupOffsetsResponseGroup(group_id, [*read, *others])
 
-        return self._offsets.read(group_id, topics).map(combine)
+        return steps_when_ready(self._timers, self._offsets.read(group_id, topics), combine)
 
 
 def _initialized(groups: Groups, group_id: str, access: Access) -> Outcome[list[ShareTopic]]:
@@ -143,23 +147,17 @@ def _initialized(groups: Groups, group_id: str, access: Access) -> Outcome[list[
     found = offsets.initialized_partitions(groups.state, group_id)
     return Outcome(
         [
-            ShareTopic(names[topic_id], topic_id, sorted(partitions))
+            ShareTopic(names[topic_id], topic_id, sorted(partitions), max(partitions) + 1)
             for topic_id, partitions in sorted(found.items())
             if topic_id in names and access.allows(TOPIC_DESCRIBE, names[topic_id])
         ]
     )
 
 
-def _without_offsets(
-    topic: DescribeShareGroupOffsetsRequestTopic, code: ErrorCode = ErrorCode.NONE, message: str | None = None
-) -> DescribeShareGroupOffsetsResponseTopic:
-    return DescribeShareGroupOffsetsResponseTopic(
-        topic.topic_name,
-        partitions=[
-            DescribeShareGroupOffsetsResponsePartition(index, NO_OFFSET, 0, NO_OFFSET, code, message)
-            for index in topic.partitions
-        ],
-    )
+def _no_offset(
+    index: int, code: ErrorCode = ErrorCode.NONE, message: str | None = None
+) -> DescribeShareGroupOffsetsResponsePartition:
+    return DescribeShareGroupOffsetsResponsePartition(index, NO_OFFSET, 0, NO_OFFSET, code, message)
 
 
 class AlterShareGroupOffsets(Handler):

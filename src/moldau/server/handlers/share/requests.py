@@ -8,18 +8,17 @@ from typing import Final, Protocol
 from moldau.base.errors import ErrorCode, KafkaError
 from moldau.base.ids import Uuid
 from moldau.base.promise import Promise
-from moldau.metadata.controller.features import SHARE_VERSION
 from moldau.metadata.current import CurrentImage
 from moldau.runtime.share.partitions import SharePartitions
 from moldau.security.acls.requirements import GROUP_READ, TOPIC_READ
 from moldau.server.handler import Caller
+from moldau.server.handlers.groups.share import MEMBER_ID_LENGTH_MAX, serves_share_groups
 from moldau.server.handlers.replies import combine_replies
 from moldau.share.ports import ShareKey
 from moldau.share.sessions import Place
 from moldau.share.window import REJECT, RENEW, Acknowledged
 from moldau.wire.messages import share_acknowledge, share_fetch
 
-MEMBER_ID_LENGTH_MAX: Final = 36
 RENEW_MIN_VERSION: Final = 2
 
 
@@ -50,7 +49,7 @@ class ShareRequests:
 
     def check_member(self, group_id: str | None, member_id: str | None, caller: Caller) -> tuple[str, str]:
         """Return the group and the member of a request. Raise KafkaError in Kafka's order."""
-        if not self.current.image.features.get(SHARE_VERSION, 0):
+        if not serves_share_groups(self.current):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if group_id is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST)

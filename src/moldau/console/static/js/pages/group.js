@@ -1,26 +1,30 @@
 // One group: its members and what they read, its lag over time, its rebalances, and a reset that shows its plan first.
 
-import { get, path, post, remove } from "../api.js";
+import { get, path } from "../api.js";
 import { assignment } from "../assignment.js";
-import { badge, button, card, empty, figures, head, notice, state, words } from "../components.js";
+import { badge, card, empty, figures, head, notice, state, words } from "../components.js";
 import { lineChart } from "../charts.js";
 import { append, h, replace } from "../dom.js";
-import { confirmByName, dialog, field, select } from "../dialog.js";
 import * as format from "../format.js";
 import { link } from "../router.js";
 import { plainTable } from "../table.js";
-import { toast } from "../toast.js";
-import { resetDialog } from "./reset.js";
+import { groupActions, memberTable, rebalanceList } from "./group_parts.js";
+import { shareGroup } from "./share_group.js";
 
 const SHOWN = 200;
 
-export async function groupPage({ root, params, signal, crumbs, live, go, may }) {
+export async function groupPage(context) {
+  const { root, params, signal, crumbs, live, go, may } = context;
   const name = params.group;
   const url = path("/api/groups/{group}", { group: name });
   crumbs([["Groups", "/groups"], [name]]);
   let data = await get(url, { signal });
   if (data.note) {
     append(root, [head(name, { badges: [state(data.state), badge(data.type)] }), notice("info", "Another kind of group", words(data.note))]);
+    return;
+  }
+  if (data.type === "Share") {
+    await shareGroup(context, data);
     return;
   }
   const badges = h("span.row");
@@ -52,11 +56,7 @@ export async function groupPage({ root, params, signal, crumbs, live, go, may })
 
   append(root, [
     head(name, {
-      badges, actions: may ? [
-        button("Reset offsets …", () => resetDialog(data).then((done) => done && get(url, { signal }).then(draw))),
-        button("Delete offsets …", () => deleteOffsets(data)),
-        button("Delete", () => deleteGroup(name, go), { kind: "danger" }),
-      ] : [],
+      badges, actions: may ? groupActions({ name, go, data: () => data, changed: () => get(url, { signal }).then(draw) }) : [],
     }),
     numbers,
     h("div.grid", card("Lag in records", records.element), card("Lag in time", seconds.element)),
@@ -101,50 +101,4 @@ function partitionTable(data) {
     }),
     data.partitions_total > shown.length && h("p.muted.table-note", `The ${SHOWN} furthest behind of ${format.count(data.partitions_total)} partitions.`),
   ];
-}
-
-function memberTable(members) {
-  if (!members.length) return empty("No members");
-  return plainTable({
-    caption: "Members", rows: members, keyOf: (row) => row.member_id,
-    columns: [
-      { label: "Member", render: (row) => [h("div", row.name), h("div.muted.mono.small", row.member_id)] },
-      { label: "Host", render: (row) => h("span.nowrap", row.host ?? format.NOTHING) },
-      { label: "Partitions", num: true, render: (row) => format.count(row.partitions.length) },
-      { label: "Lag", num: true, render: (row) => format.count(row.lag) },
-    ],
-  });
-}
-
-function rebalanceList(rebalances) {
-  if (!rebalances.length) return h("p.muted", "None since this console runs. When members come or go, this says who.");
-  return h("ol.events", rebalances.slice(0, 12).map((each) => h("li",
-    h("time.muted.nowrap", { datetime: new Date(each.time_ms).toISOString() }, format.clock(each.time_ms)),
-    h("div", h("div", each.cause), h("div.muted", `${format.plural(each.from_members, "member")} → ${each.to_members}`)))));
-}
-
-async function deleteGroup(name, go) {
-  const done = await confirmByName({
-    title: `Delete the group ${name}?`, name, action: "Delete group",
-    sentence: "Its offsets are forgotten: a consumer that comes back begins where its own setting says. Records are not touched.",
-    submit: () => remove(path("/api/groups/{group}", { group: name }), { confirm: name }),
-  });
-  if (!done) return;
-  toast(done.message ?? `Deleted ${name}`, { kind: "ok" });
-  go("/groups");
-}
-
-/** Forget the offsets of one topic that the group no longer reads. */
-async function deleteOffsets(data) {
-  const topics = [...new Set(data.partitions.map((each) => each.topic))].sort();
-  const done = await dialog({
-    title: `Delete offsets of ${data.group}`, action: "Delete its offsets", danger: true,
-    body: () => [
-      h("p", "The group forgets how far it has read this topic, and no longer has a lag there. Records are not touched."),
-      field("Topic", select("topic", topics)),
-      field("The group's name once more", h("input", { name: "confirm", required: true, autocomplete: "off", spellcheck: "false" })),
-    ],
-    submit: (form) => post(path("/api/groups/{group}/offsets/delete", { group: data.group }), { topic: form.get("topic"), confirm: form.get("confirm") }),
-  });
-  if (done) toast(done.message ?? "Forgotten", { kind: "ok" });
 }

@@ -2,7 +2,7 @@
 
 import { get, path, post, remove } from "../api.js";
 import { badge, button, empty, head, notice } from "../components.js";
-import { append, h, replace } from "../dom.js";
+import { append, h, redraw, replace } from "../dom.js";
 import { field, select } from "../dialog.js";
 import * as format from "../format.js";
 import { Stage, colourOf } from "../stage.js";
@@ -107,13 +107,6 @@ export async function learnPage({ root, signal, crumbs, live, may }) {
   draw(await get("/api/learn", { signal }));
   if (data.exists) await recall(stage, data.topic, signal);
   live("/api/live/learn", { on: { learn: draw, record: (each) => stage.record(each) } });
-}
-
-/** Draw only what changed: a button that is pressed or focused stays. */
-function redraw(box, facts, make) {
-  const text = JSON.stringify(facts ?? null);
-  if (box.facts !== text) replace(box, make());
-  box.facts = text;
 }
 
 /** The records that are there already, without a show. */

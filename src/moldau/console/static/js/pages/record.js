@@ -51,12 +51,12 @@ export function recordBody(topic, record) {
 }
 
 /** Why it is a dead letter, and where it was read. */
-function deadLetterNotice({ reason, topic, partition, offset, written_by: by }) {
+function deadLetterNotice({ reason, topic, partition, offset, written_by: by, deliveries }) {
   const isPlaceKnown = topic !== null && partition !== null && offset !== null;
   return notice("warn", "Dead letter", reason, (topic || by) && h("div.muted",
     by && ["Written by ", by, topic && ", "], topic && [by ? "read from " : "Read from ", isPlaceKnown
       ? h("a", { href: recordAddress(topic, { partition, offset }) }, `${topic}, partition ${partition}, offset ${format.count(offset)}`)
-      : h("a", { href: link("topics", topic, "records") }, topic)]));
+      : h("a", { href: link("topics", topic, "records") }, topic)], deliveries !== null && `, delivered ${format.times(deliveries)}`));
 }
 
 async function copied(text) {
