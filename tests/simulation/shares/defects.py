@@ -10,7 +10,7 @@ import pytest
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise, resolved
 from moldau.coordinator.share import partition_states
-from moldau.coordinator.share.partition_states import PartitionStates
+from moldau.coordinator.share.state import ShareState
 from moldau.share import window as window_module
 from moldau.share.partition import SharePartition
 from moldau.share.runs import Change, RecordState, Run
@@ -28,23 +28,6 @@ def acknowledgements_are_answered_before_they_are_written(patch: Patch) -> None:
         return resolved(None)
 
     patch.setattr(SharePartition, "_write", replacement)
-
-
-def former_leaders_may_write(patch: Patch) -> None:
-    original = PartitionStates._checked
-    patch.setattr(
-        PartitionStates,
-        "_checked",
-        lambda self, key, leader_epoch, state_epoch: original(self, key, -1, state_epoch),
-    )
-
-
-def anybody_may_acknowledge(patch: Patch) -> None:
-    def replacement(run: Run, member_id: str, *, is_whole: bool) -> None:
-        if run.state is not RecordState.ACQUIRED or run.change is not None:
-            raise window_module._wrong_state("not acquired")
-
-    patch.setattr(window_module, "_check_owner", replacement)
 
 
 def records_may_be_delivered_without_limit(patch: Patch) -> None:
@@ -74,17 +57,12 @@ def a_new_leader_knows_only_the_start_offset(patch: Patch) -> None:
     patch.setattr(Window, "restore", lambda self, written: None)
 
 
-def what_could_not_be_written_is_done(patch: Patch) -> None:
-    original = Window.complete
-    patch.setattr(
-        Window,
-        "complete",
-        lambda self, change, *, is_written, now_ms: original(self, change, is_written=True, now_ms=now_ms),
-    )
+def a_late_initialization_begins_anew(patch: Patch) -> None:
+    patch.setattr(ShareState, "was_begun_in", lambda *_: False)
 
 
-def the_start_passes_what_is_being_written(patch: Patch) -> None:
-    patch.setattr(Run, "is_done", property(lambda self: self.will_be_done))
+def old_acknowledgements_are_answered_before_the_start_is_written(patch: Patch) -> None:
+    patch.setattr(SharePartition, "_write_start", lambda self: resolved(None))
 
 
 def old_session_epochs_are_accepted(patch: Patch) -> None:
@@ -96,26 +74,27 @@ def old_session_epochs_are_accepted(patch: Patch) -> None:
 
 def snapshots_have_no_batches(patch: Patch) -> None:
     original = partition_states.merge
-    patch.setattr(
-        partition_states, "merge", lambda current, changes, start: original((), changes, start)
-    )
+    patch.setattr(partition_states, "merge", lambda current, changes, start: original((), changes, start))
 
 
-DEFECTS: dict[Defect, int] = dict.fromkeys(
-    [
-        acknowledgements_are_answered_before_they_are_written,
-        former_leaders_may_write,
-        anybody_may_acknowledge,
-        records_may_be_delivered_without_limit,
-        released_records_count_as_done,
-        locks_end_at_once,
-        locks_never_end,
-        a_new_leader_knows_only_the_start_offset,
-        what_could_not_be_written_is_done,
-        the_start_passes_what_is_being_written,
-        old_session_epochs_are_accepted,
-        snapshots_have_no_batches,
-    ],
-    0,
-)
+DEFECTS: dict[Defect, int] = {
+    acknowledgements_are_answered_before_they_are_written: 0,
+    records_may_be_delivered_without_limit: 0,
+    released_records_count_as_done: 0,
+    locks_end_at_once: 0,
+    locks_never_end: 0,
+    a_new_leader_knows_only_the_start_offset: 0,
+    a_late_initialization_begins_anew: 79,
+    old_acknowledgements_are_answered_before_the_start_is_written: 6,
+    old_session_epochs_are_accepted: 0,
+    snapshots_have_no_batches: 0,
+}
 """Each defect with a seed that is known to show it soon."""
+DEFECTS_SHOWN_SOON: list[Defect] = [
+    released_records_count_as_done,
+    locks_end_at_once,
+    a_new_leader_knows_only_the_start_offset,
+    old_session_epochs_are_accepted,
+    snapshots_have_no_batches,
+]
+"""Those that `make test` tries: their seeds show them in less than a second."""

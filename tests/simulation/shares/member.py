@@ -128,6 +128,10 @@ class Member(ScriptedClient):
         assert self.topic_id is not None
         return ShareKey(self.group_id, self.topic_id, partition)
 
+    def _end(self, partition: int) -> int:
+        """Return the end of what the audit has seen of a partition."""
+        return self.world.audit.ledger(self.topic_id or b"", partition).end
+
     # --- membership -----------------------------------------------------------------------------------------------
 
     def _stay(self, life: int) -> Script[None]:
@@ -323,7 +327,8 @@ class Member(ScriptedClient):
         found: set[int] = set()
         for batch in whole_batches(data.records):
             header = read_header(batch)
-            self.world.audit.was_read(self.name, self.topic_id or b"", data.partition_index, header, batch)
+            if header.base_offset <= self._end(data.partition_index):  # of later ones the audit has seen nothing yet
+                self.world.audit.was_read(self.name, self.topic_id or b"", data.partition_index, header, batch)
             found.update(range(header.base_offset, header.next_offset))
         for each in data.acquired_records:
             offsets = f"{each.first_offset}-{each.last_offset}"
@@ -340,6 +345,8 @@ class Member(ScriptedClient):
         self.trace_result(f"says of {partition} {shown}", code)
         if code is ErrorCode.NONE:
             self.shares.share_ledger.confirmed(self.member_id, self._key(partition), said)
+        elif code is ErrorCode.UNKNOWN_SERVER_ERROR and self.topic_id not in self.world.newest_image().topic_names:
+            pass  # as with Kafka: the topic and its state were deleted meanwhile
         elif code not in PARTITION_ERRORS | REFUSALS:
             self.world.violated(f"{self.name} says of {partition} {shown}: {code.name}")
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
@@ -366,8 +373,7 @@ class Member(ScriptedClient):
     def _wrong(self, session: Session) -> Said:
         """Say something of any records, which most likely others hold, or nobody."""
         partition = self.rng.choice(sorted(self.leaders))
-        end = self.world.audit.ledger(self.topic_id or b"", partition).end
-        first = self.rng.randint(0, max(0, end))
+        first = self.rng.randint(0, self._end(partition))
         offsets = range(first, first + self.rng.randint(1, 4))
         kind = self.rng.choice((ACCEPT, RELEASE, REJECT))
         for offset in offsets:

@@ -77,7 +77,12 @@ class PartitionStates:
     def initialize(
         self, key: ShareKey, data: initialize_share_group_state.PartitionData
     ) -> Outcome[initialize_share_group_state.PartitionResult]:
+        """Make a state, or make it anew. A request that comes late, when a leader has begun to use the state that it
+        asked for, changes nothing: Kafka would forget what members have acknowledged since."""
         result = initialize_share_group_state.PartitionResult
+        before = self.states.get(key)
+        if before is not None and data.start_offset == NO_START_OFFSET and before.was_begun_in(data.state_epoch):
+            return Outcome(result(key.partition))
         try:
             return Outcome(result(key.partition), [self._initialized(key, data.state_epoch, data.start_offset)])
         except KafkaError as error:
