@@ -19,6 +19,7 @@ from machines.world import TAIL
 
 from moldau.base.errors import KafkaError
 from moldau.base.topic_names import SHARE_GROUP_STATE_TOPIC
+from moldau.metadata.records import ConfigResource
 from moldau.share.partition import SharePartition
 from moldau.share.ports import ShareKey
 from moldau.share.window import ACCEPT
@@ -114,16 +115,26 @@ class SharesWorld(ClusterWorld):
             for number in range(1 if name in self.fleeting else size.producers):
                 gap_ms = rng.randint(size.gap_ms // 2, size.gap_ms * 2)
                 self.producers.append(Producer(self, f"p{number}-{name}", name, Random(rng.random()), gap_ms))
-        for group_id, (topic, members) in GROUPS.items():
+        for group_id in GROUPS:
             self._begin_at_start(group_id)
+        self.clients += self.producers
+        self._add_members(Random(rng.random()))
+
+    def _add_members(self, rng: Random) -> None:
+        """Add the members when every node knows where their groups begin."""
+        images = [machine.assembly.current.image for machine in self.machines.values() if machine.assembly is not None]
+        if not all(image.configs_of(ConfigResource.GROUP, group_id) for image in images for group_id in GROUPS):
+            self.timers.after_ms(10, lambda: self._add_members(rng))
+            return
+        for group_id, (topic, members) in GROUPS.items():
             for number in range(members):
                 self.members.append(Member(self, f"m{number}-{group_id}", group_id, topic, Random(rng.random())))
-        self.clients += [*self.producers, *self.members]
+        self.clients += self.members
 
     def _begin_at_start(self, group_id: str) -> None:
         """Let a group begin at the first record; retry until that is so."""
         configs = [AlterableConfig("share.auto.offset.reset", 0, "earliest")]
-        request = IncrementalAlterConfigsRequest([AlterConfigsResource(32, group_id, configs)])
+        request = IncrementalAlterConfigsRequest([AlterConfigsResource(ConfigResource.GROUP, group_id, configs)])
 
         def then(reply: object) -> None:
             if isinstance(reply, KafkaError) or reply.responses[0].error_code:  # type: ignore[attr-defined]

@@ -337,4 +337,8 @@ def _change(state: ShareState, data: write_share_group_state.PartitionData) -> S
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"the partition would have more than {BATCHES_MAX} state batches in the group"
         )
+    if NO_START_OFFSET != data.start_offset < state.start_offset:
+        # It was overtaken by a later one: leaders never move the start back. What lies before it is forgotten already,
+        # and would be available again. In Kafka it is.
+        return StateChange(state.start_offset, state.delivery_complete_count, batches)
     return StateChange(data.start_offset, data.delivery_complete_count, batches)
