@@ -193,7 +193,7 @@ def test_a_request_may_name_a_partition_twice(node: ShareStateNode) -> None:
         "g",
         write_data((1, 1, 2, 1), start_offset=1),
         write_data((7, 7, 2, 1), partition=2),
-        write_data((1, 2, 0, 1), start_offset=0),
+        write_data((2, 2, 0, 1), start_offset=2),
         write_data((1, 1, 2, 1), partition=1),
     )
     response = node.ask(ApiKey.WRITE_SHARE_GROUP_STATE, request)
@@ -206,7 +206,7 @@ def test_a_request_may_name_a_partition_twice(node: ShareStateNode) -> None:
         (1, ErrorCode.INVALID_REQUEST),
     ]
     read = node.result(node.states.read(node.key(), -1))
-    assert (read.start_offset, batches(read)) == (0, [(1, 1, 2, 1), (2, 2, 0, 1)])
+    assert (read.start_offset, batches(read)) == (2, [(2, 2, 0, 1)])
 
 
 @pytest.mark.parametrize(

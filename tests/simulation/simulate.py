@@ -27,6 +27,7 @@ from groups import world as groups_world
 from machines.world import Violation
 from rich.console import Console
 from rich.progress import Progress
+from shares import world as shares_world
 from transactions.world import TransactionsWorld
 from views import world as views_world
 
@@ -50,6 +51,7 @@ KINDS = {
     "disks": Kind(DisksWorld, cluster_world.SIZES),
     "outages": Kind(OutagesWorld, cluster_world.SIZES),
     "views": Kind(views_world.ViewsWorld, views_world.SIZES),
+    "shares": Kind(shares_world.SharesWorld, shares_world.SIZES),
     "groups": Kind(groups_world.GroupsWorld, groups_world.SIZES),
 }
 

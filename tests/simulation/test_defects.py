@@ -8,10 +8,12 @@ import pytest
 from cluster.defects import DEFECTS, OUTAGE_DEFECTS
 from compaction.defects import RETENTION_DEFECTS
 from groups.defects import DEFECTS as GROUP_DEFECTS
+from shares.defects import DEFECTS as SHARE_DEFECTS
 from transactions.defects import COMPACTION_DEFECTS, TRANSACTION_DEFECTS
 
 ALL_DEFECTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     *DEFECTS, *OUTAGE_DEFECTS, *RETENTION_DEFECTS, *GROUP_DEFECTS, *COMPACTION_DEFECTS, *TRANSACTION_DEFECTS,
+    *SHARE_DEFECTS,
 ]  # fmt: skip
 
 

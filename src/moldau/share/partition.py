@@ -148,7 +148,18 @@ class SharePartition:
         except KafkaError as error:
             return resolved(error)
         self._set_timer()
+        if not written and any(each.first_offset < self.window.start_offset for each in acknowledged):
+            return self._write_start()
         return self._write(change, written).map(partial(self._count, acknowledged))
+
+    def _write_start(self) -> Promise[KafkaError | None]:
+        """Answer who speaks of records that are done already. Those were perhaps given up when their locks ended, which
+        need not be written yet: without it another leader would deliver them again."""
+        return self._states.write(self.key, self._data(())).map(self._on_start_written)
+
+    def _on_start_written(self, code: ErrorCode) -> KafkaError | None:
+        self._end_if_lost(code)
+        return _error_of(code) if code else None
 
     def _count(self, acknowledged: Sequence[Acknowledged], error: KafkaError | None) -> KafkaError | None:
         if error is None:

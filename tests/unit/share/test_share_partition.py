@@ -369,6 +369,21 @@ def test_records_are_available_before_it_is_written_that_their_lock_ended(leader
     assert leader.states.answer() == "0, 10 done: 0-9 ACKNOWLEDGED x2"
 
 
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+def test_old_acknowledgements_wait_until_the_start_is_written(leader: Leader, code: ErrorCode) -> None:
+    """They are of records that were given up when their lock ended. Until that is written, another leader would deliver
+    them again."""
+    leader.limits = leader.limits._replace(delivery_count_limit=1)
+    assert leader.fetch() == "0-9x1"
+    leader.timers.advance(LOCK_MS)
+    assert leader.share.window.start_offset == 10
+    late = leader.acknowledge(0, 9)
+    assert not late.done
+    assert leader.states.answer() == "10, 0 done: 0-9 ARCHIVED x1"
+    assert leader.states.answer(code) == "10, 0 done: "
+    assert code_of(late) is code
+
+
 def test_it_ends_if_the_end_of_a_lock_may_not_be_written(leader: Leader) -> None:
     leader.fetch()
     leader.timers.advance(LOCK_MS)

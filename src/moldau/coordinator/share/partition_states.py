@@ -77,7 +77,12 @@ class PartitionStates:
     def initialize(
         self, key: ShareKey, data: initialize_share_group_state.PartitionData
     ) -> Outcome[initialize_share_group_state.PartitionResult]:
+        """Make a state, or make it anew. A request that comes late, when a leader has begun to use the state that it
+        asked for, changes nothing: Kafka would forget what members have acknowledged since."""
         result = initialize_share_group_state.PartitionResult
+        before = self.states.get(key)
+        if before is not None and data.start_offset == NO_START_OFFSET and before.was_begun_in(data.state_epoch):
+            return Outcome(result(key.partition))
         try:
             return Outcome(result(key.partition), [self._initialized(key, data.state_epoch, data.start_offset)])
         except KafkaError as error:
@@ -332,4 +337,8 @@ def _change(state: ShareState, data: write_share_group_state.PartitionData) -> S
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"the partition would have more than {BATCHES_MAX} state batches in the group"
         )
+    if NO_START_OFFSET != data.start_offset < state.start_offset:
+        # It was overtaken by a later one: leaders never move the start back. What lies before it is forgotten already,
+        # and would be available again. In Kafka it is.
+        return StateChange(state.start_offset, state.delivery_complete_count, batches)
     return StateChange(data.start_offset, data.delivery_complete_count, batches)

@@ -55,6 +55,11 @@ class ShareState(NamedTuple):
         """Whether the last snapshot was written only because the one before was old."""
         return self.create_timestamp != self.write_timestamp
 
+    def was_begun_in(self, state_epoch: int) -> bool:
+        """Return whether a leader has written the state since it was initialized in this epoch."""
+        is_written = self.updates > 0 or self.leader_epoch != UNINITIALIZED_EPOCH or bool(self.batches)
+        return is_written and self.start_offset != NO_START_OFFSET and self.state_epoch == state_epoch
+
 
 UNKNOWN_STATE: Final = ShareState(0, UNINITIALIZED_EPOCH, UNINITIALIZED_EPOCH, NO_START_OFFSET, UNKNOWN_COUNT, 0, 0)
 

@@ -33,8 +33,8 @@ class Model:
     """The delivery count and state of each offset."""
 
     def write(self, data: write_share_group_state.PartitionData) -> None:
-        if data.start_offset >= 0:
-            self.start_offset = data.start_offset
+        """A write that later ones have overtaken does not move the start back."""
+        self.start_offset = max(self.start_offset, data.start_offset)
         for each in data.state_batches:
             for offset in range(each.first_offset, each.last_offset + 1):
                 state = (each.delivery_count, each.delivery_state)
@@ -67,13 +67,16 @@ class Chaos:
     def initialize(self) -> None:
         key, epoch, start_offset = self.rng.choice(self.keys), self.rng.randrange(4), self.rng.randrange(-1, 10)
         data = initialize_share_group_state.PartitionData(key.partition, epoch, start_offset)
+        before = self.shard.machine.states.get(key)
+        is_late = start_offset == -1 and before is not None and before.was_begun_in(epoch)
         result = self.shard.execute(self.shard.machine.initialize(key, data))
         model = self.models.get(key)
         if model is not None and epoch < model.state_epoch:
             assert result.error_code == ErrorCode.FENCED_STATE_EPOCH
         else:
             assert result.error_code == ErrorCode.NONE
-            self.models[key] = Model(epoch, start_offset)
+            if not is_late:
+                self.models[key] = Model(epoch, start_offset)
 
     def write_data(self, key: ShareKey) -> write_share_group_state.PartitionData:
         rng = self.rng
