@@ -207,7 +207,7 @@ def write_a_dead_letter(node: InMemoryNode) -> None:
 
 def read_a_share_groups_offsets(node: InMemoryNode) -> None:
     topic = node.current.image.topics["a"]
-    broker(node).share_offsets.read(GROUP, [ShareTopic(topic.name, topic.id, frozenset({0, 1}))])
+    broker(node).share_offsets.read(GROUP, [ShareTopic(topic.name, topic.id, [0, 1], len(topic.partitions))])
 
 
 def make_a_share_groups_states(node: InMemoryNode) -> None:
