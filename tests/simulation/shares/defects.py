@@ -10,7 +10,6 @@ import pytest
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise, resolved
 from moldau.coordinator.share import partition_states
-from moldau.coordinator.share.state import ShareState, StateChange, batches_of
 from moldau.share import window as window_module
 from moldau.share.partition import SharePartition
 from moldau.share.runs import Change, RecordState, Run
@@ -57,24 +56,6 @@ def a_new_leader_knows_only_the_start_offset(patch: Patch) -> None:
     patch.setattr(Window, "restore", lambda self, written: None)
 
 
-def a_late_initialization_begins_anew(patch: Patch) -> None:
-    patch.setattr(ShareState, "was_begun_in", lambda *_: False)
-
-
-def a_late_write_moves_the_start_back(patch: Patch) -> None:
-    patch.setattr(
-        partition_states,
-        "_change",
-        lambda state, data: StateChange(
-            data.start_offset, data.delivery_complete_count, batches_of(data.state_batches)
-        ),
-    )
-
-
-def old_acknowledgements_are_answered_before_the_start_is_written(patch: Patch) -> None:
-    patch.setattr(SharePartition, "_write_start", lambda self: resolved(None))
-
-
 def old_session_epochs_are_accepted(patch: Patch) -> None:
     def replacement(self: ShareSessions, group_id: str, member_id: str, epoch: int) -> ShareSession:
         return self.get(group_id, member_id)
@@ -94,9 +75,6 @@ DEFECTS: dict[Defect, int] = {
     locks_end_at_once: 0,
     locks_never_end: 0,
     a_new_leader_knows_only_the_start_offset: 0,
-    a_late_initialization_begins_anew: 79,
-    a_late_write_moves_the_start_back: 145,
-    old_acknowledgements_are_answered_before_the_start_is_written: 6,
     old_session_epochs_are_accepted: 0,
     snapshots_have_no_batches: 0,
 }
