@@ -29,6 +29,14 @@ def acknowledgements_are_answered_before_they_are_written(patch: Patch) -> None:
     patch.setattr(SharePartition, "_write", replacement)
 
 
+def anybody_may_acknowledge(patch: Patch) -> None:
+    def replacement(run: Run, member_id: str, *, is_whole: bool) -> None:
+        if run.state is not RecordState.ACQUIRED or run.change is not None:
+            raise window_module._wrong_state("The batch cannot be acknowledged.")
+
+    patch.setattr(window_module, "_check_owner", replacement)
+
+
 def records_may_be_delivered_without_limit(patch: Patch) -> None:
     patch.setattr(Window, "_state_after", lambda self, run, state: state)
 
@@ -70,6 +78,7 @@ def snapshots_have_no_batches(patch: Patch) -> None:
 
 DEFECTS: dict[Defect, int] = {
     acknowledgements_are_answered_before_they_are_written: 0,
+    anybody_may_acknowledge: 0,
     records_may_be_delivered_without_limit: 0,
     released_records_count_as_done: 0,
     locks_end_at_once: 0,
