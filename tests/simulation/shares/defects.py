@@ -10,7 +10,6 @@ import pytest
 from moldau.base.errors import ErrorCode
 from moldau.base.promise import Promise, resolved
 from moldau.coordinator.share import partition_states
-from moldau.coordinator.share.state import ShareState, StateChange, batches_of
 from moldau.share import window as window_module
 from moldau.share.partition import SharePartition
 from moldau.share.runs import Change, RecordState, Run
@@ -28,6 +27,14 @@ def acknowledgements_are_answered_before_they_are_written(patch: Patch) -> None:
         return resolved(None)
 
     patch.setattr(SharePartition, "_write", replacement)
+
+
+def anybody_may_acknowledge(patch: Patch) -> None:
+    def replacement(run: Run, member_id: str, *, is_whole: bool) -> None:
+        if run.state is not RecordState.ACQUIRED or run.change is not None:
+            raise window_module._wrong_state("The batch cannot be acknowledged.")
+
+    patch.setattr(window_module, "_check_owner", replacement)
 
 
 def records_may_be_delivered_without_limit(patch: Patch) -> None:
@@ -57,24 +64,6 @@ def a_new_leader_knows_only_the_start_offset(patch: Patch) -> None:
     patch.setattr(Window, "restore", lambda self, written: None)
 
 
-def a_late_initialization_begins_anew(patch: Patch) -> None:
-    patch.setattr(ShareState, "was_begun_in", lambda *_: False)
-
-
-def a_late_write_moves_the_start_back(patch: Patch) -> None:
-    patch.setattr(
-        partition_states,
-        "_change",
-        lambda state, data: StateChange(
-            data.start_offset, data.delivery_complete_count, batches_of(data.state_batches)
-        ),
-    )
-
-
-def old_acknowledgements_are_answered_before_the_start_is_written(patch: Patch) -> None:
-    patch.setattr(SharePartition, "_write_start", lambda self: resolved(None))
-
-
 def old_session_epochs_are_accepted(patch: Patch) -> None:
     def replacement(self: ShareSessions, group_id: str, member_id: str, epoch: int) -> ShareSession:
         return self.get(group_id, member_id)
@@ -89,14 +78,12 @@ def snapshots_have_no_batches(patch: Patch) -> None:
 
 DEFECTS: dict[Defect, int] = {
     acknowledgements_are_answered_before_they_are_written: 0,
+    anybody_may_acknowledge: 0,
     records_may_be_delivered_without_limit: 0,
     released_records_count_as_done: 0,
     locks_end_at_once: 0,
     locks_never_end: 0,
     a_new_leader_knows_only_the_start_offset: 0,
-    a_late_initialization_begins_anew: 79,
-    a_late_write_moves_the_start_back: 145,
-    old_acknowledgements_are_answered_before_the_start_is_written: 6,
     old_session_epochs_are_accepted: 0,
     snapshots_have_no_batches: 0,
 }

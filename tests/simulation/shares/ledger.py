@@ -152,6 +152,16 @@ class ShareLedger:
             holder.since_ms = self._world.elapsed_ms
         return error
 
+    def held_by_others(self, key: ShareKey, member_id: str) -> list[int]:
+        """Return the records that other members hold."""
+        return [
+            offset
+            for share, holders in self._holders.items()
+            if share.key == key
+            for offset, holder in holders.items()
+            if holder.member_id != member_id and not holder.has_let_go
+        ]
+
     # --- what members are told ------------------------------------------------------------------------------------
 
     def confirmed(self, member_id: str, key: ShareKey, said: Sequence[Acknowledged]) -> None:

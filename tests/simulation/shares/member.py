@@ -371,9 +371,10 @@ class Member(ScriptedClient):
         return _said(kinds)
 
     def _wrong(self, session: Session) -> Said:
-        """Say something of any records, which most likely others hold, or nobody."""
-        partition = self.rng.choice(sorted(self.leaders))
-        first = self.rng.randint(0, self._end(partition))
+        """Say something of records that others hold, or perhaps nobody."""
+        partition = self.rng.choice(sorted(session.partitions or self.leaders))
+        others = self.shares.share_ledger.held_by_others(self._key(partition), self.member_id)
+        first = self.rng.choice(others) if others else self.rng.randint(0, self._end(partition))
         offsets = range(first, first + self.rng.randint(1, 4))
         kind = self.rng.choice((ACCEPT, RELEASE, REJECT))
         for offset in offsets:

@@ -64,8 +64,10 @@ class PrunedLedger(Ledger):
         """It may begin anywhere."""
 
     def show(self, who: str, header: BatchHeader, batch: memoryview) -> None:
-        self.values += [b""] * (header.base_offset - self.end)  # deleted before a check saw it
-        super().show(who, header, batch)
+        is_unknown = header.base_offset < self.end and header.base_offset not in self._batches
+        if not is_unknown:  # deleted on the first replica before a check saw it there
+            self.values += [b""] * (header.base_offset - self.end)
+            super().show(who, header, batch)
 
 
 class SharesWorld(ClusterWorld):
