@@ -99,12 +99,12 @@ class Member(ShareMember):
 
     def _settle(self) -> None:
         """Acknowledge what is held. Errors concern records that come again, for this member or another one."""
-        kinds = {delivery: kind_of(delivery) for delivery in self.held}
+        kinds = {delivery: kind_of(delivery) for delivery in self.messages}
         with self.journal.lock:
             self.journal.asked |= {each.value for each, kind in kinds.items() if kind is not AcknowledgeType.RELEASE}
-        for delivery, message in self.held.items():
+        for delivery, message in self.messages.items():
             self.consumer.acknowledge(message, kinds[delivery])
-        self.held.clear()
+        self.messages.clear()
         if not kinds:
             return
         try:

@@ -17,9 +17,9 @@ import pytest
 
 from moldau.cli.kafka import server_start
 
-MODULES_MAX = 565
-"""Modules of ours that a start imports, each a third of a millisecond; 555 on 2026-11-18. Before this is raised: could
-what is new be imported where it is first needed?"""
+MODULES_MAX = 590
+"""Modules of ours that a start imports, each a third of a millisecond; 581 on 2026-11-19, 26 of them for share groups.
+Before this is raised: could what is new be imported where it is first needed?"""
 NOT_FOR_A_START = {
     "argparse", "concurrent.futures.process", "csv", "difflib", "email", "http", "importlib.metadata", "moldau.doctor",
     "multiprocessing", "sqlite3", "unittest", "xml", "zipfile",

@@ -581,7 +581,8 @@ def test_bytes_that_are_no_handshake_are_logged_as_one_warning(
         await server.listener.stop(1)
 
     run(scenario())
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    of_server = [record for record in caplog.records if record.name == "moldau.server"]  # not of a slow machine
+    assert [record.levelname for record in of_server] == ["WARNING"]
     assert line in caplog.text
 
 
