@@ -29,7 +29,11 @@ _PASSING: Final = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.BROKER_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
 )
+"""Kafka reports the last three, if they last, as UNKNOWN_SERVER_ERROR."""
 _FENCED: Final = (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH)
 _GONE: Final = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 FindStart = Callable[[ShareLimits], Promise[int | KafkaError]]
@@ -37,8 +41,8 @@ FindStart = Callable[[ShareLimits], Promise[int | KafkaError]]
 
 
 class SharePartition:
-    """`limits` returns those that hold now. `on_free` is called when records may have become available, or it has
-    ended; `on_end` when it has."""
+    """`limits` returns those that hold now. `on_free` is called when records may have become available, something is
+    written, or it has ended; `on_end` when it has."""
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class SharePartition:
         self._on_end = on_end
         self._timer: Timer | None = None
         self._timer_due_ms = 0
+        self._writes_in_flight = 0
 
     # --- loading and ending -------------------------------------------------------------------------------------
 
@@ -131,6 +136,11 @@ class SharePartition:
         window.limits = self._limits()
         return window
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether something is being written: who read the state now would perhaps not find it."""
+        return self._writes_in_flight > 0
+
     # --- records ------------------------------------------------------------------------------------------------
 
     def acquire(self, wanted: Wanted, fetch_offset: int, batches: Sequence[RecordBatch]) -> list[Acquired]:
@@ -155,10 +165,10 @@ class SharePartition:
     def _write_start(self) -> Promise[KafkaError | None]:
         """Answer who speaks of records that are done already. Those were perhaps given up when their locks ended, which
         need not be written yet: without it another leader would deliver them again."""
-        return self._states.write(self.key, self._data(())).map(self._on_start_written)
+        return self._send(()).map(self._on_start_written)
 
     def _on_start_written(self, code: ErrorCode) -> KafkaError | None:
-        self._end_if_lost(code)
+        self._on_sent_alone(code)
         return _error_of(code) if code else None
 
     def _count(self, acknowledged: Sequence[Acknowledged], error: KafkaError | None) -> KafkaError | None:
@@ -173,7 +183,15 @@ class SharePartition:
     def _write(self, change: Change, written: Sequence[Written]) -> Promise[KafkaError | None]:
         if not written:
             return resolved(None)
-        return self._states.write(self.key, self._data(written)).map(lambda code: self._on_written(change, code))
+        return self._send(written).map(lambda code: self._on_written(change, code))
+
+    def _send(self, written: Sequence[Written]) -> Promise[ErrorCode]:
+        self._writes_in_flight += 1
+        return self._states.write(self.key, self._data(written)).map(self._on_sent)
+
+    def _on_sent(self, code: ErrorCode) -> ErrorCode:
+        self._writes_in_flight -= 1
+        return code
 
     def _on_written(self, change: Change, code: ErrorCode) -> KafkaError | None:
         self.window.complete(change, is_written=not code, now_ms=self._clock.monotonic_ms())
@@ -195,6 +213,12 @@ class SharePartition:
             window.done_count,
             batches,
         )
+
+    def _on_sent_alone(self, code: ErrorCode) -> None:
+        """Called when something is written for which nobody waits."""
+        self._end_if_lost(code)
+        if self.failure is None:
+            self._on_free()
 
     def _end_if_lost(self, code: ErrorCode) -> None:
         if code in _FENCED or code in _GONE:
@@ -222,7 +246,7 @@ class SharePartition:
         self._set_timer()
         if written:
             self._traffic.timed_out += sum(each.last_offset - each.first_offset + 1 for each in written)
-            self._states.write(self.key, self._data(written)).then(self._end_if_lost)
+            self._send(written).then(self._on_sent_alone)
             self._bury()
             self._on_free()
 
@@ -238,7 +262,7 @@ class SharePartition:
     def _on_buried(self, change: Change, written: Sequence[Written]) -> None:
         self.window.complete(change, is_written=True, now_ms=self._clock.monotonic_ms())
         if self.failure is None:
-            self._states.write(self.key, self._data(written)).then(self._end_if_lost)
+            self._send(written).then(self._on_sent_alone)
             self._on_free()
 
 

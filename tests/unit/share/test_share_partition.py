@@ -26,6 +26,9 @@ PASSING = [
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.BROKER_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
 ]
 FENCED = [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH]
 GONE = [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -351,8 +354,8 @@ def test_locks_end_by_a_timer(leader: Leader) -> None:
     leader.fetch(last=9)
     assert leader.timers.pending == 1
     leader.timers.advance(LOCK_MS // 2)
-    assert leader.states.answer() == "0, 0 done: 0-4 AVAILABLE x1"
     assert leader.new_events == ["free"]
+    assert leader.states.answer() == "0, 0 done: 0-4 AVAILABLE x1"
     assert leader.share.window.next_fetch_offset == 0
     leader.timers.advance(LOCK_MS // 2)
     assert leader.states.answer() == "0, 0 done: 5-9 AVAILABLE x1"
@@ -441,8 +444,8 @@ def test_a_timer_that_comes_late_finds_what_a_refused_request_left(leader: Leade
     leader.timers.clock.move(LOCK_MS)
     leader.share.acknowledge("a", [Acknowledged(0, 4, [ACCEPT]), Acknowledged(20, 20, [ACCEPT])])
     leader.timers.advance(0)
-    assert leader.states.answer() == "0, 0 done: 0-9 AVAILABLE x1"
     assert leader.new_events == ["free"]
+    assert leader.states.answer() == "0, 0 done: 0-9 AVAILABLE x1"
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ class SharePartitions:
             self._own_work,
             self.traffic,
             lambda letters: self._dead_letters.write(key, partition, self.limits_of(key.group_id), letters),
-            local.wake,
+            lambda: self._on_free(local),
             lambda: self._forget(key, local),
         )
         return local
@@ -208,8 +208,18 @@ class SharePartitions:
             self._forget_group(session.group_id)
 
     def _forget_group(self, group_id: str) -> None:
-        for key in [key for key in self._local if key.group_id == group_id]:
-            self._local[key].share.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        for local in [local for key, local in self._local.items() if key.group_id == group_id]:
+            self._end_if_unused(local.share)
+
+    def _on_free(self, local: LocalSharePartition) -> None:
+        local.wake()
+        self._end_if_unused(local.share)
+
+    def _end_if_unused(self, share: SharePartition) -> None:
+        """Without members here, nothing is kept of a group, but for what is being written: a member that comes
+        meanwhile would get records that were accepted."""
+        if not share.is_writing and not self.sessions.has_members(share.key.group_id):
+            share.end(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def on_partitions_changed(self) -> None:
         """Drop what this node no longer leads: fetches that wait there are answered."""
